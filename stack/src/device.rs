@@ -1,0 +1,453 @@
+//! The device: owns all tables, and is the only way in.
+//!
+//! Frames, time and verbs come in as calls; frames, completions and events go out as calls. The
+//! device holds no clock, thread, lock or buffer of the caller: after the same calls it gives the
+//! same frames, byte for byte.
+
+use std::collections::VecDeque;
+
+use crate::ah::MAX_OVERHEAD;
+use crate::counters::Counters;
+use crate::discard::Discard;
+use crate::gid::Gid;
+use crate::memory::Memory;
+use crate::mr::Regions;
+use crate::port::{GidEntry, Port, PortAttr, pkeys_match};
+use crate::qp::{Env, Limits, Qp, Shared};
+use crate::qp_table::QpTable;
+use crate::table::Table;
+use crate::time::Instant;
+use crate::timer::TimerQueue;
+use crate::verbs::{Event, Mtu, Pd, QpType, Qpn, VerbsError};
+use crate::wire::{Kind, Packet, Transport};
+
+/// Sizes and bounds of a device.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// QPs, at most 2^20 - 1.
+    pub max_qp: usize,
+    /// Memory regions and windows together.
+    pub max_mr: usize,
+    /// Completion queues, and each of: SRQs, address handles, protection and XRC domains.
+    pub max_objects: usize,
+    /// Completions of one CQ.
+    pub max_cqe: usize,
+    /// Work requests of one queue.
+    pub max_wr: u32,
+    /// Scatter/gather entries of one work request.
+    pub max_sge: u32,
+    /// Inline bytes of one work request.
+    pub max_inline: u32,
+    /// READs and atomics outstanding for each QP and side, at most 255.
+    pub max_rd_atomic: u8,
+    /// Packets a requester may have unacknowledged, 1 to 2^22.
+    pub window: u32,
+    /// A requester asks for an ACK at least every so many packets.
+    pub ack_every: u32,
+    /// Packets one QP sends before the next has its turn.
+    pub burst: u32,
+    /// The largest path MTU the link takes.
+    pub active_mtu: Mtu,
+    /// P_Key table.
+    pub pkeys: Vec<u16>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_qp: 16_383,
+            max_mr: 1 << 20,
+            max_objects: 1 << 16,
+            max_cqe: 1 << 20,
+            max_wr: 1 << 15,
+            max_sge: 32,
+            max_inline: 1024,
+            max_rd_atomic: 128,
+            window: 256,
+            ack_every: 64,
+            burst: 16,
+            active_mtu: Mtu::Mtu4096,
+            pkeys: vec![0xffff],
+        }
+    }
+}
+
+/// A RoCE device with one port, over the memory `M` of its application.
+#[derive(Debug)]
+pub struct Device<M> {
+    pub(crate) shared: Shared,
+    pub(crate) memory: M,
+    pub(crate) qps: QpTable,
+    pub(crate) pds: Table<()>,
+    pub(crate) xrcds: Table<()>,
+    pub(crate) config: Config,
+    /// Multicast groups and the QPs attached to each.
+    pub(crate) groups: Vec<(Gid, Vec<Qpn>)>,
+    /// QPs that may have a packet to send, by slot.
+    line: VecDeque<u32>,
+    /// Packets the first in line may still send in its turn.
+    burst_left: u32,
+    timers: TimerQueue,
+}
+
+impl<M: Memory> Device<M> {
+    /// A device with an empty GID table; see [`Device::add_gid`].
+    pub fn new(config: Config, memory: M) -> Device<M> {
+        let objects = config.max_objects;
+        let shared = Shared {
+            regions: Regions::new(config.max_mr),
+            cqs: Table::new(objects),
+            srqs: Table::new(objects),
+            ahs: Table::new(objects),
+            port: Port {
+                gids: Vec::new(),
+                pkeys: config.pkeys.clone(),
+                active_mtu: config.active_mtu,
+                active: true,
+            },
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            limits: Limits {
+                window: config.window.clamp(1, 1 << 22),
+                ack_every: config.ack_every.max(1),
+                max_rd_atomic: config.max_rd_atomic,
+            },
+            ident: 0,
+            cq_overrun: false,
+        };
+        Device {
+            shared,
+            memory,
+            qps: QpTable::new(config.max_qp),
+            pds: Table::new(objects),
+            xrcds: Table::new(objects),
+            groups: Vec::new(),
+            line: VecDeque::new(),
+            burst_left: config.burst,
+            timers: TimerQueue::default(),
+            config,
+        }
+    }
+
+    /// The application's memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The application's memory, for the application to change.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
+    /// Sizes and bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the device has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Port attributes.
+    pub fn query_port(&self) -> PortAttr {
+        PortAttr {
+            active_mtu: self.shared.port.active_mtu,
+            active: self.shared.port.active,
+            max_msg_sz: crate::MAX_MESSAGE as u32,
+            gid_tbl_len: self.shared.port.gids.len(),
+            pkey_tbl_len: self.shared.port.pkeys.len(),
+            bad_pkey_cntr: self.shared.counters.discarded(Discard::BadPkey),
+            qkey_viol_cntr: self.shared.counters.discarded(Discard::BadQkey),
+        }
+    }
+
+    /// The GID table's entry `index`.
+    pub fn query_gid(&self, index: u8) -> Option<GidEntry> {
+        self.shared.port.gid(index).ok().copied()
+    }
+
+    /// Bytes a frame buffer must have for [`Device::poll_transmit`].
+    pub fn max_frame_len(&self) -> usize {
+        self.config.active_mtu.bytes() + MAX_OVERHEAD
+    }
+
+    /// Handles a frame from the link, without FCS.
+    ///
+    /// # Errors
+    /// Why the frame had no effect; it is counted already, and there is nothing to do about it.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
+        let outcome = self.receive(now, frame);
+        match outcome {
+            Ok(()) => {}
+            Err(reason) => self.shared.counters.discard(reason),
+        }
+        self.fail_users_of_overrun_cqs();
+        outcome
+    }
+
+    /// Writes the next frame to send into `frame` and returns its length; `None` when nothing can
+    /// be sent before another call.
+    ///
+    /// # Panics
+    /// If `frame` is shorter than [`Device::max_frame_len`].
+    pub fn poll_transmit(&mut self, now: Instant, frame: &mut [u8]) -> Option<usize> {
+        assert!(frame.len() >= self.max_frame_len(), "frame buffer too short");
+        while let Some(&slot) = self.line.front() {
+            if self.burst_left == 0 {
+                self.end_burst(slot);
+                continue;
+            }
+            let Some(qp) = self.qps.at(slot) else {
+                self.leave_line();
+                continue;
+            };
+            let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+            let sent = qp.transmit(&mut env, frame);
+            if let Some(deadline) = qp.deadline() {
+                self.timers.arm(slot, deadline);
+            }
+            if sent.is_none() {
+                qp.in_line = false;
+                self.leave_line();
+            }
+            self.fail_users_of_overrun_cqs();
+            if let Some(len) = sent {
+                self.burst_left -= 1;
+                self.loop_back_multicast(now, slot, &frame[..len]);
+                return Some(len);
+            }
+        }
+        None
+    }
+
+    /// When [`Device::handle_timeout`] wants to be called; it may turn out too early.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Lets every timer that has run out by `now` act.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(slot) = self.timers.pop_due(now) {
+            let Some(qp) = self.qps.at(slot) else { continue };
+            match qp.deadline() {
+                Some(deadline) if deadline <= now => {
+                    let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+                    qp.handle_timeout(&mut env);
+                    self.settle(slot);
+                }
+                Some(deadline) => self.timers.arm(slot, deadline),
+                None => {}
+            }
+        }
+        self.fail_users_of_overrun_cqs();
+    }
+
+    /// The next thing the application is to be told.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Puts a QP in line if it may have something to send, and its timer in the queue.
+    pub(crate) fn settle(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if !qp.in_line && qp.wants_to_transmit() {
+            qp.in_line = true;
+            self.line.push_back(slot);
+        }
+        if let Some(deadline) = qp.deadline() {
+            self.timers.arm(slot, deadline);
+        }
+    }
+
+    /// Fails the QPs of every CQ that has overrun (IBA 11.6.3.1).
+    pub(crate) fn fail_users_of_overrun_cqs(&mut self) {
+        while self.shared.cq_overrun {
+            self.shared.cq_overrun = false;
+            for qpn in self.qps.qpns() {
+                let shared = &mut self.shared;
+                let Some(qp) = self.qps.get_mut(qpn) else { continue };
+                let broken =
+                    |cq: &crate::verbs::Cq| shared.cqs.get(cq.0).is_some_and(|cq| cq.overrun);
+                if qp.completes_at(shared).iter().flatten().any(broken) {
+                    qp.fail(shared);
+                }
+            }
+        }
+    }
+
+    /// Takes a QP that is going away out of the line, or its successor would stand there twice.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        if self.line.front() == Some(&slot) {
+            self.leave_line();
+        } else {
+            self.line.retain(|&other| other != slot);
+        }
+    }
+
+    fn end_burst(&mut self, slot: u32) {
+        self.leave_line();
+        if let Some(qp) = self.qps.at(slot) {
+            qp.in_line = false;
+            qp.end_burst();
+        }
+        self.settle(slot);
+    }
+
+    fn leave_line(&mut self) {
+        self.line.pop_front();
+        self.burst_left = self.config.burst.max(1);
+    }
+
+    /// The checks of IBA 9.6 in its order, down to the QP.
+    fn receive(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
+        let packet = Packet::parse(frame)?;
+        let bth = &packet.headers.bth;
+        if bth.transport_version != 0 {
+            return Err(Discard::BadTransportVersion);
+        }
+        let transport = bth.opcode.transport().ok_or(Discard::UnknownOpcode)?;
+        if Qpn(bth.dest_qp) == Qpn::MULTICAST {
+            return self.receive_multicast(now, &packet, frame);
+        }
+        if !self.shared.port.has_gid_of(&packet.headers.net) {
+            return Err(Discard::NotOurAddress);
+        }
+        let slot = self.qps.slot_of(Qpn(bth.dest_qp));
+        let qp = self.qps.get_mut(Qpn(bth.dest_qp)).ok_or(Discard::UnknownQp)?;
+        if transport == Transport::Cnp {
+            return receive_cnp(&mut self.shared, qp, &packet, frame);
+        }
+        if transport != qp.transport() {
+            return Err(Discard::WrongService);
+        }
+        if !qp.takes(packet.info().map_or(Kind::Send, |info| info.kind)) {
+            return Err(Discard::WrongState);
+        }
+        check_sender(&self.shared, qp, &packet)?;
+        if !packet.icrc_ok(frame) {
+            return Err(Discard::BadIcrc);
+        }
+        self.shared.counters.rcvd_pkts += 1;
+        let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+        let outcome = qp.handle(&mut env, &packet, frame);
+        self.settle(slot);
+        outcome
+    }
+
+    /// Delivers a copy to every member of the group (IBA 9.8.3.3).
+    fn receive_multicast(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        frame: &[u8],
+    ) -> Result<(), Discard> {
+        // Reliable datagrams have a DETH too.
+        let is_datagram = packet.info().is_some_and(|info| info.transport == Transport::Ud);
+        if !is_datagram || !packet.headers.net.destination().is_multicast() {
+            return Err(Discard::WrongService);
+        }
+        if !packet.icrc_ok(frame) {
+            return Err(Discard::BadIcrc);
+        }
+        if self.deliver_multicast(now, packet, frame, None) {
+            self.shared.counters.rcvd_pkts += 1;
+            return Ok(());
+        }
+        Err(Discard::NotAMember)
+    }
+
+    /// Delivers to every member but `sender`; whether there was one with the right keys.
+    fn deliver_multicast(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        frame: &[u8],
+        sender: Option<Qpn>,
+    ) -> bool {
+        let group = packet.headers.net.destination();
+        let qkey = packet.headers.ext.deth.map_or(0, |deth| deth.qkey);
+        let Some((_, members)) = self.groups.iter().find(|(gid, _)| *gid == group) else {
+            return false;
+        };
+        let mut heard = false;
+        for &qpn in members.iter().filter(|&&qpn| Some(qpn) != sender) {
+            let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            if !qp.hears_multicast(qkey) || !pkeys_match(qp.pkey(), packet.headers.bth.pkey) {
+                continue;
+            }
+            let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+            heard = true;
+            if let Err(reason) = qp.handle(&mut env, packet, frame) {
+                env.shared.counters.discard(reason);
+            }
+        }
+        heard
+    }
+
+    /// A multicast datagram sent from here reaches the members here too, its sender excepted.
+    fn loop_back_multicast(&mut self, now: Instant, slot: u32, frame: &[u8]) {
+        // The group bit of the destination MAC.
+        if frame[0] & 1 == 0 {
+            return;
+        }
+        let sender = self.qps.at(slot).map(|qp| qp.qpn);
+        if let Ok(packet) = Packet::parse(frame) {
+            self.deliver_multicast(now, &packet, frame, sender);
+            self.fail_users_of_overrun_cqs();
+        }
+    }
+
+    /// Whether any object still belongs to `pd`.
+    pub(crate) fn pd_is_used(&self, pd: Pd) -> bool {
+        self.shared.regions.uses_pd(pd)
+            || self.shared.ahs.iter().any(|(_, ah)| ah.pd == pd)
+            || self.shared.srqs.iter().any(|(_, srq)| srq.pd == pd)
+            || self.qps.iter().any(|qp| qp.init.pd == Some(pd))
+    }
+
+    pub(crate) fn qp_mut(&mut self, qpn: Qpn) -> Result<&mut Qp, VerbsError> {
+        self.qps.get_mut(qpn).ok_or(VerbsError::Invalid)
+    }
+}
+
+/// Rows 8 to 10 of the receive checks: peer, P_Key, Q_Key.
+fn check_sender(shared: &Shared, qp: &Qp, packet: &Packet) -> Result<(), Discard> {
+    let headers = &packet.headers;
+    if !qp.is_datagram() {
+        let from_peer =
+            qp.path.as_ref().is_some_and(|path| path.is_from_peer(&headers.eth, &headers.net));
+        if !from_peer {
+            return Err(Discard::WrongPeer);
+        }
+    }
+    let pkey = headers.bth.pkey;
+    let pkey_fits = match qp.init.qp_type {
+        QpType::Gsi => shared.port.pkeys.iter().any(|&own| pkeys_match(own, pkey)),
+        _ => pkeys_match(qp.pkey(), pkey),
+    };
+    if !pkey_fits {
+        return Err(Discard::BadPkey);
+    }
+    if qp.is_datagram() && headers.ext.deth.is_some_and(|deth| deth.qkey != qp.qkey()) {
+        return Err(Discard::BadQkey);
+    }
+    Ok(())
+}
+
+/// A congestion notification is counted; nothing slows down yet (IBA A17.9.3).
+fn receive_cnp(shared: &mut Shared, qp: &Qp, packet: &Packet, frame: &[u8]) -> Result<(), Discard> {
+    if packet.info().is_none() {
+        return Err(Discard::UnknownOpcode);
+    }
+    if qp.is_datagram() || !qp.takes(Kind::Acknowledge) {
+        return Err(Discard::WrongState);
+    }
+    check_sender(shared, qp, packet)?;
+    if !packet.icrc_ok(frame) {
+        return Err(Discard::BadIcrc);
+    }
+    shared.counters.rcvd_pkts += 1;
+    shared.counters.rp_cnp_handled += 1;
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! A queue pair: its state and attributes, and what its halves share.
+//!
+//! `requester` turns work requests into packets, `completer` retires them as answers arrive,
+//! `responder` serves the peer's requests and `datagram` does UD. `modify` holds the table of
+//! states and attributes.
+
+mod completer;
+mod datagram;
+mod modify;
+mod records;
+mod replies;
+mod requester;
+mod responder;
+mod unreliable;
+
+use std::collections::VecDeque;
+
+use crate::ah::{AddressHandle, Path};
+use crate::counters::Counters;
+use crate::cq::CompletionQueue;
+use crate::discard::Discard;
+use crate::memory::Memory;
+use crate::mr::Regions;
+use crate::port::Port;
+use crate::sq::{SendCap, SendQueue};
+use crate::srq::{HeldRecv, RecvQueue, SharedRecvQueue};
+use crate::table::Table;
+use crate::time::Instant;
+use crate::verbs::{
+    Cq, Event, EventKind, GSI_QKEY, Pd, QpAttr, QpInit, QpState, QpType, Qpn, RecvWr, SendOp,
+    SendWr, Srq, VerbsError, Wc, WcOpcode, WcStatus,
+};
+use crate::wire::{Kind, Packet, Transport};
+
+use replies::Replies;
+use requester::Requester;
+use responder::Responder;
+
+/// Everything of a device but its QPs.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub regions: Regions,
+    pub cqs: Table<CompletionQueue>,
+    pub srqs: Table<SharedRecvQueue>,
+    pub ahs: Table<AddressHandle>,
+    pub port: Port,
+    pub events: VecDeque<Event>,
+    pub counters: Counters,
+    pub limits: Limits,
+    /// The next IPv4 identification.
+    pub ident: u16,
+    /// A CQ has lost a completion since the device last looked for QPs to fail.
+    pub cq_overrun: bool,
+}
+
+/// Bounds of the protocol engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// PSNs a requester may have unacknowledged.
+    pub window: u32,
+    /// A requester asks for an ACK at least every so many packets.
+    pub ack_every: u32,
+    pub max_rd_atomic: u8,
+}
+
+/// What a QP works on during one call.
+pub(crate) struct Env<'a> {
+    pub now: Instant,
+    pub shared: &'a mut Shared,
+    pub memory: &'a mut dyn Memory,
+}
+
+impl Shared {
+    pub fn next_ident(&mut self) -> u16 {
+        self.ident = self.ident.wrapping_add(1);
+        self.ident
+    }
+
+    pub fn complete(&mut self, cq: Option<Cq>, wc: Wc) {
+        let Some(cq) = cq else { return };
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
+            queue.push(cq, wc, &mut self.events);
+            self.cq_overrun |= queue.overrun;
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub qpn: Qpn,
+    pub init: QpInit,
+    pub state: QpState,
+    pub attr: QpAttr,
+    pub path: Option<Path>,
+    /// P_Key of its packets.
+    pkey: u16,
+    sq: SendQueue,
+    requester: Requester,
+    rq: RecvQueue,
+    responder: Responder,
+    replies: Replies,
+    /// Multicast groups it is attached to.
+    pub group_count: u32,
+    /// It stands in the device's line of QPs with packets to send.
+    pub in_line: bool,
+    /// Requests go before replies in the present burst.
+    requests_first: bool,
+}
+
+/// What a completed receive tells beyond its status.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    opcode: WcOpcode,
+    byte_len: u32,
+    imm_data: Option<[u8; 4]>,
+    invalidated_rkey: Option<u32>,
+    src_qp: Qpn,
+    grh: bool,
+    solicited: bool,
+    pkey_index: u16,
+    sl: u8,
+}
+
+impl Received {
+    const NOTHING: Received = Received {
+        opcode: WcOpcode::Recv,
+        byte_len: 0,
+        imm_data: None,
+        invalidated_rkey: None,
+        src_qp: Qpn(0),
+        grh: false,
+        solicited: false,
+        pkey_index: 0,
+        sl: 0,
+    };
+}
+
+impl Qp {
+    pub fn new(qpn: Qpn, init: QpInit) -> Qp {
+        let cap = &init.cap;
+        Qp {
+            qpn,
+            state: QpState::Reset,
+            attr: QpAttr::default(),
+            path: None,
+            pkey: 0,
+            sq: SendQueue::new(SendCap {
+                max_wr: cap.max_send_wr as usize,
+                max_sge: cap.max_send_sge as usize,
+                max_inline: cap.max_inline_data as usize,
+            }),
+            requester: Requester::default(),
+            rq: RecvQueue::new(cap.max_recv_wr as usize, cap.max_recv_sge as usize),
+            responder: Responder::default(),
+            replies: Replies::default(),
+            group_count: 0,
+            in_line: false,
+            requests_first: false,
+            init,
+        }
+    }
+
+    /// The transport whose opcodes it speaks.
+    pub fn transport(&self) -> Transport {
+        match self.init.qp_type {
+            QpType::Rc => Transport::Rc,
+            QpType::Uc => Transport::Uc,
+            QpType::Ud | QpType::Gsi => Transport::Ud,
+            QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
+        }
+    }
+
+    pub fn is_reliable(&self) -> bool {
+        matches!(self.transport(), Transport::Rc | Transport::Xrc)
+    }
+
+    pub fn is_datagram(&self) -> bool {
+        self.transport() == Transport::Ud
+    }
+
+    /// Q_Key that incoming datagrams must carry.
+    pub fn qkey(&self) -> u32 {
+        if self.init.qp_type == QpType::Gsi { GSI_QKEY } else { self.attr.qkey }
+    }
+
+    /// P_Key that its packets carry and are checked against.
+    pub fn pkey(&self) -> u16 {
+        self.pkey
+    }
+
+    /// Whether a packet of this kind is taken in the present state.
+    pub fn takes(&self, kind: Kind) -> bool {
+        match (self.state, kind.is_response()) {
+            (QpState::Rts | QpState::Sqd, _) => true,
+            (QpState::Rtr | QpState::Sqe, is_response) => !is_response,
+            _ => false,
+        }
+    }
+
+    /// The moment its timer wants attention.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.requester.deadline()
+    }
+
+    /// Handles a packet that belongs to this QP and whose ICRC is right.
+    pub fn handle(&mut self, env: &mut Env, packet: &Packet, frame: &[u8]) -> Result<(), Discard> {
+        let Some(info) = packet.info() else {
+            return self.refuse_unknown_opcode(env, packet);
+        };
+        if info.kind.is_response() {
+            return self.handle_response(env, packet, info);
+        }
+        if self.init.qp_type == QpType::XrcSend {
+            return Err(Discard::WrongService);
+        }
+        if self.state == QpState::Rtr && !self.responder.established {
+            self.responder.established = true;
+            if !self.is_datagram() {
+                env.shared.events.push_back(Event::Qp(self.qpn, EventKind::CommEst));
+            }
+        }
+        match self.init.qp_type {
+            QpType::Uc => self.handle_unreliable(env, packet, info),
+            QpType::Ud | QpType::Gsi => self.handle_datagram(env, packet, frame),
+            _ => self.handle_request(env, packet, info),
+        }
+    }
+
+    /// Writes its next packet into `frame`; its length, or `None` if there is nothing to send.
+    pub fn transmit(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
+        if self.requests_first {
+            return match self.transmit_request(env, frame) {
+                None => self.transmit_reply(env, frame),
+                sent => sent,
+            };
+        }
+        match self.transmit_reply(env, frame) {
+            None => self.transmit_request(env, frame),
+            sent => sent,
+        }
+    }
+
+    /// Its burst is over: the other half goes first in the next.
+    pub fn end_burst(&mut self) {
+        self.requests_first = !self.requests_first;
+    }
+
+    pub fn post_send(&mut self, shared: &mut Shared, wr: &SendWr) -> Result<(), VerbsError> {
+        self.check_send(shared, wr)?;
+        match self.state {
+            QpState::Reset | QpState::Init | QpState::Rtr => return Err(VerbsError::Invalid),
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => self.sq.post(wr)?,
+        }
+        if matches!(self.state, QpState::Sqe | QpState::Err) {
+            self.flush_sends(shared);
+        }
+        Ok(())
+    }
+
+    pub fn post_recv(&mut self, shared: &mut Shared, wr: &RecvWr) -> Result<(), VerbsError> {
+        let has_own_queue = self.init.srq.is_none() && self.init.recv_cq.is_some();
+        if self.state == QpState::Reset || !has_own_queue {
+            return Err(VerbsError::Invalid);
+        }
+        self.rq.post(wr, usize::from(self.responder.holds))?;
+        if self.state == QpState::Err {
+            self.flush_receives(shared);
+        }
+        Ok(())
+    }
+
+    /// Which operations the service has (verbs table of opcodes and QP types).
+    fn check_send(&self, shared: &Shared, wr: &SendWr) -> Result<(), VerbsError> {
+        let service_has_it = match (self.init.qp_type, &wr.op) {
+            (QpType::Rc | QpType::XrcSend, _) => true,
+            (QpType::Uc, op) => matches!(
+                op,
+                SendOp::Send
+                    | SendOp::SendImm(_)
+                    | SendOp::Write(_)
+                    | SendOp::WriteImm(..)
+                    | SendOp::BindMw { .. }
+                    | SendOp::LocalInv(_)
+            ),
+            (QpType::Ud | QpType::Gsi, op) => matches!(op, SendOp::Send | SendOp::SendImm(_)),
+            (QpType::XrcRecv, _) => false,
+        };
+        if !service_has_it {
+            return Err(VerbsError::NotSupported);
+        }
+        let addressed = match (self.is_datagram(), &wr.ud) {
+            (true, Some(to)) => {
+                shared.ahs.get(to.ah.0).is_some_and(|ah| Some(ah.pd) == self.init.pd)
+            }
+            (is_datagram, to) => is_datagram == to.is_some(),
+        };
+        let xrc_addressed = wr.srqn.is_some() || wr_is_local(&wr.op);
+        if !addressed || self.init.qp_type == QpType::XrcSend && !xrc_addressed {
+            return Err(VerbsError::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Completes the oldest send work request, already taken out of the queue.
+    fn complete_send(&self, shared: &mut Shared, wqe: &crate::sq::SendWqe, status: WcStatus) {
+        let signaled = self.init.sq_sig_all || wqe.flags.has(crate::verbs::SendFlags::SIGNALED);
+        if status == WcStatus::Success && !signaled {
+            return;
+        }
+        let byte_len = match wqe.op {
+            SendOp::AtomicWrite(..) => 8,
+            _ => wqe.len,
+        };
+        let wc = Wc {
+            opcode: wqe.wc_opcode(),
+            byte_len: if status == WcStatus::Success { byte_len } else { 0 },
+            ..self.completion(wqe.wr_id, status, &Received::NOTHING)
+        };
+        shared.complete(self.init.send_cq, wc);
+    }
+
+    fn completion(&self, wr_id: u64, status: WcStatus, received: &Received) -> Wc {
+        Wc {
+            wr_id,
+            status,
+            opcode: received.opcode,
+            byte_len: received.byte_len,
+            imm_data: received.imm_data,
+            invalidated_rkey: received.invalidated_rkey,
+            qp_num: self.qpn,
+            src_qp: received.src_qp,
+            grh: received.grh,
+            solicited: received.solicited,
+            pkey_index: received.pkey_index,
+            sl: received.sl,
+        }
+    }
+
+    /// Completes the receive work request the message in progress holds.
+    fn complete_held(&mut self, shared: &mut Shared, status: WcStatus, received: &Received) {
+        let wc = self.completion(self.responder.held.wr_id, status, received);
+        self.responder.holds = false;
+        shared.counters.rdma_recvs += u64::from(status == WcStatus::Success);
+        shared.complete(self.recv_cq(shared), wc);
+    }
+
+    /// Where receives complete: for XRC, where the SRQ says.
+    fn recv_cq(&self, shared: &Shared) -> Option<Cq> {
+        match self.init.qp_type {
+            QpType::XrcRecv => {
+                let srq = self.responder.srq.and_then(|srq| shared.srqs.get(srq.0));
+                srq.and_then(|srq| srq.xrc).map(|xrc| xrc.cq)
+            }
+            _ => self.init.recv_cq,
+        }
+    }
+
+    /// Takes a receive work request for a message; `false` if none is posted.
+    fn take_recv(&mut self, shared: &mut Shared) -> bool {
+        let held = &mut self.responder.held;
+        let taken = match self.responder.srq.or(self.init.srq) {
+            None => self.rq.take(held),
+            Some(srq) => take_shared(shared, srq, held),
+        };
+        self.responder.holds = taken;
+        taken
+    }
+
+    /// The protection domain of the peer's accesses: for XRC that of the SRQ addressed.
+    fn responder_pd(&self, shared: &Shared) -> Option<Pd> {
+        match self.init.qp_type {
+            QpType::XrcRecv => {
+                let srq = self.responder.srq.and_then(|srq| shared.srqs.get(srq.0));
+                srq.map(|srq| srq.pd)
+            }
+            _ => self.init.pd,
+        }
+    }
+
+    /// Attributes as configured, with the present state and PSNs.
+    pub fn query(&self) -> QpAttr {
+        QpAttr {
+            qp_state: self.state,
+            cur_qp_state: self.state,
+            sq_psn: self.requester.next_psn,
+            rq_psn: self.responder.epsn,
+            ..self.attr
+        }
+    }
+
+    /// The CQs it completes at now.
+    pub fn completes_at(&self, shared: &Shared) -> [Option<Cq>; 2] {
+        [self.init.send_cq, self.recv_cq(shared)]
+    }
+
+    /// To ERR with nothing more said to the peer: its application wants so, or a CQ it completes at
+    /// is lost. A QP that has failed already still says why.
+    pub fn fail(&mut self, shared: &mut Shared) {
+        if self.state != QpState::Err {
+            self.replies.clear();
+        }
+        self.enter_error(shared);
+    }
+
+    /// To ERR: everything is flushed in order, both queues. Replies already owed, a NAK the last of
+    /// them, still leave.
+    pub fn enter_error(&mut self, shared: &mut Shared) {
+        if matches!(self.state, QpState::Err | QpState::Reset) {
+            return;
+        }
+        self.state = QpState::Err;
+        self.attr.sq_draining = false;
+        self.requester.stop();
+        self.flush_sends(shared);
+        if self.responder.holds {
+            self.complete_held(shared, WcStatus::WrFlushErr, &Received::NOTHING);
+        }
+        self.flush_receives(shared);
+        if self.init.srq.is_some() {
+            shared.events.push_back(Event::Qp(self.qpn, EventKind::QpLastWqeReached));
+        }
+    }
+
+    fn flush_sends(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = self.sq.pop() {
+            self.complete_send(shared, &wqe, WcStatus::WrFlushErr);
+        }
+        self.requester.move_to(self.sq.head);
+    }
+
+    fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some(wr_id) = self.rq.flush_one() {
+            let wc = self.completion(wr_id, WcStatus::WrFlushErr, &Received::NOTHING);
+            shared.complete(self.init.recv_cq, wc);
+        }
+    }
+}
+
+fn wr_is_local(op: &SendOp) -> bool {
+    matches!(op, SendOp::BindMw { .. } | SendOp::LocalInv(_))
+}
+
+fn take_shared(shared: &mut Shared, srq: Srq, held: &mut HeldRecv) -> bool {
+    let Some(queue) = shared.srqs.get_mut(srq.0) else {
+        return false;
+    };
+    let (taken, limit_reached) = queue.take(held);
+    if limit_reached {
+        shared.events.push_back(Event::Srq(srq, EventKind::SrqLimitReached));
+    }
+    taken
+}

@@ -1,0 +1,298 @@
+//! What the responder owes the requester, in the order it will leave: acknowledgements, READ
+//! responses, atomic acknowledgements, NAKs.
+//!
+//! Bounded by construction: an acknowledgement replaces one that waits at the end, and every other
+//! reply belongs to a record of the responder, which has at most one waiting.
+
+use std::collections::VecDeque;
+
+use super::{Env, Qp};
+use crate::mr::RemoteClaim;
+use crate::psn::Psn;
+use crate::verbs::{Access, Pd, QpState};
+use crate::wire::{
+    Aeth, AtomicAckEth, Bth, Extensions, Kind, NakCode, Opcode, Position, Suffix, Syndrome, seal,
+};
+
+/// No end-to-end credits are given: RNR NAK is the flow control.
+const NO_CREDITS: u8 = 0x1f;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// ACK, RNR NAK or NAK.
+    Acknowledge { psn: Psn, msn: u32, syndrome: Syndrome },
+    /// What is left of the responses to a READ.
+    Read(ReadReply),
+    /// ATOMIC Acknowledge.
+    Atomic { psn: Psn, msn: u32, original: u64, again: bool },
+    /// READ Response Only without data: answers ATOMIC WRITE and FLUSH.
+    Placed { psn: Psn, msn: u32, again: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadReply {
+    /// PSN of the READ the responder has on record.
+    pub record: Psn,
+    pub msn: u32,
+    /// Domain the request was checked in; XRC may address another SRQ's meanwhile.
+    pub pd: Option<Pd>,
+    /// Of the next response.
+    pub psn: Psn,
+    pub va: u64,
+    pub rkey: u32,
+    /// Bytes left.
+    pub len: u32,
+    /// The next response is the first of this stream.
+    pub first: bool,
+    /// It answers a duplicate.
+    pub again: bool,
+}
+
+/// One response packet.
+struct Response {
+    kind: Kind,
+    position: Position,
+    psn: Psn,
+    ext: Extensions,
+    payload_len: usize,
+    /// The memory its payload comes from.
+    read: Option<RemoteClaim>,
+}
+
+impl Reply {
+    /// Whether it repeats an answer given before, for a duplicate.
+    fn is_again(&self) -> bool {
+        match *self {
+            Reply::Acknowledge { .. } => false,
+            Reply::Read(ReadReply { again, .. }) => again,
+            Reply::Atomic { again, .. } | Reply::Placed { again, .. } => again,
+        }
+    }
+
+    /// PSN of its next packet.
+    fn psn(&self) -> Psn {
+        match *self {
+            Reply::Acknowledge { psn, .. } => psn,
+            Reply::Read(ReadReply { psn, .. }) => psn,
+            Reply::Atomic { psn, .. } | Reply::Placed { psn, .. } => psn,
+        }
+    }
+
+    /// PSN of the record it belongs to.
+    fn record(&self) -> Option<Psn> {
+        match *self {
+            Reply::Acknowledge { .. } => None,
+            Reply::Read(ReadReply { record, .. }) => Some(record),
+            Reply::Atomic { psn, .. } | Reply::Placed { psn, .. } => Some(psn),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    queue: VecDeque<Reply>,
+}
+
+impl Replies {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// Owes an ACK or NAK; it says all that one waiting at the end would say.
+    pub fn acknowledge(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
+        let reply = Reply::Acknowledge { psn, msn, syndrome };
+        match self.queue.back_mut() {
+            Some(last @ Reply::Acknowledge { .. }) => *last = reply,
+            _ => self.queue.push_back(reply),
+        }
+    }
+
+    /// Owes an ACK for a duplicate: not in place of a NAK or of an ACK of more.
+    pub fn acknowledge_again(&mut self, psn: Psn, msn: u32) {
+        if matches!(self.queue.back(), Some(Reply::Acknowledge { .. })) {
+            return;
+        }
+        self.acknowledge(psn, msn, Syndrome::ack(NO_CREDITS));
+    }
+
+    pub fn push(&mut self, reply: Reply) {
+        self.queue.push_back(reply);
+    }
+
+    /// Owes an answer to a duplicate. It leaves before all answers to later requests: the peer
+    /// drops those until it has this one.
+    pub fn push_again(&mut self, reply: Reply) {
+        let psn = reply.psn();
+        let later = |waiting: &Reply| waiting.psn().distance(psn) > 0;
+        let place = self.queue.iter().position(later).unwrap_or(self.queue.len());
+        self.queue.insert(place, reply);
+    }
+
+    /// The waiting reply that belongs to the record of `psn`.
+    pub fn of_record(&mut self, psn: Psn) -> Option<&mut Reply> {
+        self.queue.iter_mut().find(|reply| reply.record() == Some(psn))
+    }
+
+    /// Whether a reply of a record waits: not so once its last packet has left.
+    pub fn waits_for(&self, psn: Psn) -> bool {
+        self.queue.iter().any(|reply| reply.record() == Some(psn))
+    }
+
+    /// Forgets the repetition that waits for a record; `false` if the first answer itself waits.
+    pub fn forget_again(&mut self, psn: Psn) -> bool {
+        let of_record = |reply: &Reply| reply.record() == Some(psn);
+        match self.queue.iter().position(of_record) {
+            None => true,
+            Some(at) if self.queue[at].is_again() => {
+                self.queue.remove(at);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+}
+
+impl Qp {
+    /// Whether a reply waits.
+    pub(super) fn owes_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Owes an ACK for the request packet `psn`.
+    pub(super) fn acknowledge(&mut self, psn: Psn) {
+        self.replies.acknowledge(psn, self.responder.msn, Syndrome::ack(NO_CREDITS));
+    }
+
+    /// Writes the next reply into `frame`.
+    pub(super) fn transmit_reply(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
+        let reply = *self.replies.queue.front()?;
+        let ack = Syndrome::ack(NO_CREDITS);
+        let (kind, psn, ext) = match reply {
+            Reply::Read(read) => return self.transmit_read_response(env, frame, read),
+            Reply::Acknowledge { psn, msn, syndrome } => {
+                (Kind::Acknowledge, psn, aeth(syndrome, msn))
+            }
+            Reply::Atomic { psn, msn, original, .. } => {
+                let atomic_ack_eth = Some(AtomicAckEth { original });
+                (Kind::AtomicAcknowledge, psn, Extensions { atomic_ack_eth, ..aeth(ack, msn) })
+            }
+            Reply::Placed { psn, msn, .. } => (Kind::ReadResponse, psn, aeth(ack, msn)),
+        };
+        self.replies.queue.pop_front();
+        let position = Position::Only;
+        let response = Response { kind, position, psn, ext, payload_len: 0, read: None };
+        self.emit_reply(env, frame, &response).ok()
+    }
+
+    fn transmit_read_response(
+        &mut self,
+        env: &mut Env,
+        frame: &mut [u8],
+        read: ReadReply,
+    ) -> Option<usize> {
+        let mtu = self.attr.path_mtu.bytes();
+        let last = read.len as usize <= mtu;
+        let payload_len = (read.len as usize).min(mtu);
+        let position = match (read.first, last) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        let ext = match position {
+            Position::Middle => Extensions::default(),
+            _ => aeth(Syndrome::ack(NO_CREDITS), read.msn),
+        };
+        let read_part = read.pd.map(|pd| RemoteClaim {
+            pd,
+            qpn: self.qpn,
+            rkey: read.rkey,
+            va: read.va,
+            len: payload_len as u64,
+            access: Access::REMOTE_READ,
+        });
+        let kind = Kind::ReadResponse;
+        let response =
+            Response { kind, position, psn: read.psn, ext, payload_len, read: read_part };
+        match self.emit_reply(env, frame, &response) {
+            Ok(frame_len) => {
+                self.advance_read(read, payload_len, last);
+                Some(frame_len)
+            }
+            // A late copy must not hurt: what it asks for was answered while it could be.
+            // Nor is there more to say once a NAK waits that tells of another fault.
+            Err(_) if read.again || self.state == QpState::Err => {
+                self.replies.queue.pop_front();
+                self.transmit_reply(env, frame)
+            }
+            Err(code) => {
+                self.replies.clear();
+                self.fail_as_responder(env, code);
+                let ext = aeth(Syndrome::nak(code), self.responder.msn);
+                let (kind, position) = (Kind::Acknowledge, Position::Only);
+                let nak =
+                    Response { kind, position, psn: read.psn, ext, payload_len: 0, read: None };
+                self.emit_reply(env, frame, &nak).ok()
+            }
+        }
+    }
+
+    fn advance_read(&mut self, read: ReadReply, payload_len: usize, last: bool) {
+        if last {
+            self.replies.queue.pop_front();
+        } else if let Some(Reply::Read(front)) = self.replies.queue.front_mut() {
+            front.psn = read.psn.advance(1);
+            front.va = read.va.wrapping_add(payload_len as u64);
+            front.len = read.len - payload_len as u32;
+            front.first = false;
+        }
+    }
+
+    /// The memory behind a READ went away after the request was accepted.
+    fn fail_as_responder(&mut self, env: &mut Env, code: NakCode) {
+        env.shared.counters.resp_cqe_error += 1;
+        self.raise_responder_event(env.shared, code);
+        self.enter_error(env.shared);
+    }
+
+    fn emit_reply(
+        &self,
+        env: &mut Env,
+        frame: &mut [u8],
+        response: &Response,
+    ) -> Result<usize, NakCode> {
+        let path = self.path.as_ref().ok_or(NakCode::RemoteOperational)?;
+        let (kind, position) = (response.kind, response.position);
+        let opcode = Opcode::encode(self.transport(), kind, position, Suffix::None)
+            .ok_or(NakCode::RemoteOperational)?;
+        let payload_len = response.payload_len;
+        let bth = self.bth(opcode, response.psn, payload_len);
+        let ident = env.shared.next_ident();
+        let layout = path.emit(frame, &bth, &response.ext, payload_len, ident);
+        if payload_len > 0 {
+            let claim = response.read.ok_or(NakCode::RemoteAccess)?;
+            let span = env.shared.regions.remote(&claim).map_err(|_| NakCode::RemoteAccess)?;
+            let out = &mut frame[layout.payload..layout.payload + payload_len];
+            env.memory.read(span, out).map_err(|_| NakCode::RemoteOperational)?;
+        }
+        env.shared.counters.sent_pkts += 1;
+        Ok(seal(frame, &layout, payload_len))
+    }
+
+    /// A BTH of this QP's packets, addressed to the connected peer.
+    pub(super) fn bth(&self, opcode: Opcode, psn: Psn, payload_len: usize) -> Bth {
+        Bth {
+            pad_count: (payload_len.wrapping_neg() & 3) as u8,
+            pkey: self.pkey,
+            ..Bth::new(opcode, self.attr.dest_qp_num.0, psn)
+        }
+    }
+}
+
+fn aeth(syndrome: Syndrome, msn: u32) -> Extensions {
+    Extensions { aeth: Some(Aeth { syndrome, msn }), ..Extensions::default() }
+}

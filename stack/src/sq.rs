@@ -1,0 +1,344 @@
+//! Send queue: work requests in posting order, kept until they retire. It is the retransmit
+//! buffer too: sending again moves a cursor back.
+
+use std::collections::VecDeque;
+
+use crate::memory::Memory;
+use crate::mr::Regions;
+use crate::psn::Psn;
+use crate::verbs::{
+    Access, FlushLevel, Pd, Remote, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget, VerbsError,
+    WcOpcode, WcStatus,
+};
+
+/// A posted send work request.
+#[derive(Debug)]
+pub(crate) struct SendWqe {
+    pub wr_id: u64,
+    pub op: SendOp,
+    /// Message bytes; for READ the bytes asked for, for FLUSH the range.
+    pub len: u32,
+    pub flags: SendFlags,
+    pub ud: Option<UdTarget>,
+    pub srqn: u32,
+    /// Where its bytes are: positions in the queue's SGEs or inline bytes.
+    data: DataAt,
+    /// First PSN, once begun.
+    pub first_psn: Psn,
+    /// PSNs it owns, once begun.
+    pub psn_count: u32,
+    /// Response packets taken (READ, atomics).
+    pub responded: u32,
+    pub progress: Progress,
+    /// A READ that was asked again: its response stream may begin anew.
+    pub retried: bool,
+}
+
+/// How far a send work request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// No packet was built.
+    Waiting,
+    /// It owns PSNs.
+    Begun,
+    /// Nothing is left to do but to complete in order.
+    Done,
+    /// It failed here and completes so in order.
+    Failed(WcStatus),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum DataAt {
+    Sges { at: u64, count: u32 },
+    Inline { at: u64 },
+}
+
+impl SendWqe {
+    /// Takes a slot among `max_rd_atomic`, and is answered by more than an ACK.
+    pub fn awaits_response(&self) -> bool {
+        matches!(
+            self.op,
+            SendOp::Read(_)
+                | SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+                | SendOp::AtomicWrite(..)
+                | SendOp::Flush { .. }
+        )
+    }
+
+    /// Runs here and sends nothing.
+    pub fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::BindMw { .. } | SendOp::LocalInv(_))
+    }
+
+    /// PSNs from its first to `psn`, modulo 2^24.
+    pub fn offset_of(&self, psn: Psn) -> u32 {
+        psn.value().wrapping_sub(self.first_psn.value()) & 0xff_ffff
+    }
+
+    pub fn wc_opcode(&self) -> WcOpcode {
+        match self.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
+            SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+            SendOp::Read(_) => WcOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            SendOp::AtomicWrite(..) => WcOpcode::AtomicWrite,
+            SendOp::Flush { .. } => WcOpcode::Flush,
+            SendOp::BindMw { .. } => WcOpcode::BindMw,
+            SendOp::LocalInv(_) => WcOpcode::LocalInv,
+        }
+    }
+}
+
+/// Sizes of a send queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendCap {
+    pub max_wr: usize,
+    pub max_sge: usize,
+    pub max_inline: usize,
+}
+
+/// Work requests by absolute index: the count of requests posted before.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    wqes: VecDeque<SendWqe>,
+    /// Absolute index of the oldest.
+    pub head: u64,
+    sges: VecDeque<Sge>,
+    sges_head: u64,
+    inline: VecDeque<u8>,
+    inline_head: u64,
+    cap: SendCap,
+}
+
+impl SendQueue {
+    pub fn new(cap: SendCap) -> SendQueue {
+        SendQueue {
+            wqes: VecDeque::new(),
+            head: 0,
+            sges: VecDeque::new(),
+            sges_head: 0,
+            inline: VecDeque::new(),
+            inline_head: 0,
+            cap,
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, index: u64) -> Option<&SendWqe> {
+        self.wqes.get(index.wrapping_sub(self.head) as usize)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u64) -> Option<&mut SendWqe> {
+        self.wqes.get_mut(index.wrapping_sub(self.head) as usize)
+    }
+
+    pub fn front(&self) -> Option<&SendWqe> {
+        self.wqes.front()
+    }
+
+    /// What owns PSNs that are not yet done with, oldest first. The long tail of what waits behind
+    /// it is not looked at: a peer can have this called for each packet.
+    pub fn iter_begun(&self) -> impl Iterator<Item = (u64, &SendWqe)> {
+        let all = (self.head..).zip(&self.wqes);
+        all.take_while(|(_, wqe)| wqe.progress != Progress::Waiting)
+            .filter(|(_, wqe)| wqe.progress == Progress::Begun)
+    }
+
+    /// Appends a work request whose operation the QP's service allows.
+    pub fn post(&mut self, wr: &SendWr) -> Result<(), VerbsError> {
+        if self.wqes.len() == self.cap.max_wr {
+            return Err(VerbsError::NoMemory);
+        }
+        let (total, data) = match wr.data {
+            SendData::Sges(sges) if sges.len() > self.cap.max_sge => {
+                return Err(VerbsError::Invalid);
+            }
+            SendData::Sges(sges) => {
+                let total = sges.iter().map(|sge| u64::from(sge.length)).sum();
+                let at = self.sges_head + self.sges.len() as u64;
+                (total, DataAt::Sges { at, count: sges.len() as u32 })
+            }
+            SendData::Inline(bytes) if bytes.len() > self.cap.max_inline => {
+                return Err(VerbsError::NoMemory);
+            }
+            SendData::Inline(bytes) => {
+                let at = self.inline_head + self.inline.len() as u64;
+                (bytes.len() as u64, DataAt::Inline { at })
+            }
+        };
+        let len = checked_len(wr, total)?;
+        match wr.data {
+            SendData::Sges(sges) => self.sges.extend(sges),
+            SendData::Inline(bytes) => self.inline.extend(bytes),
+        }
+        self.wqes.push_back(SendWqe {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            len,
+            flags: wr.flags,
+            ud: wr.ud,
+            srqn: wr.srqn.unwrap_or(0),
+            data,
+            first_psn: Psn::default(),
+            psn_count: 0,
+            responded: 0,
+            progress: Progress::Waiting,
+            retried: false,
+        });
+        Ok(())
+    }
+
+    /// Takes the oldest out.
+    pub fn pop(&mut self) -> Option<SendWqe> {
+        let wqe = self.wqes.pop_front()?;
+        self.head += 1;
+        match wqe.data {
+            DataAt::Sges { count, .. } => {
+                self.sges.drain(..count as usize);
+                self.sges_head += u64::from(count);
+            }
+            DataAt::Inline { .. } => {
+                self.inline.drain(..wqe.len as usize);
+                self.inline_head += u64::from(wqe.len);
+            }
+        }
+        Some(wqe)
+    }
+
+    pub fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
+    /// Gathers `out.len()` bytes from `offset` on of the message of work request `index`.
+    #[inline]
+    pub fn gather(
+        &self,
+        index: u64,
+        offset: u32,
+        out: &mut [u8],
+        pd: Pd,
+        regions: &Regions,
+        memory: &dyn Memory,
+    ) -> Result<(), WcStatus> {
+        let wqe = self.get(index).ok_or(WcStatus::GeneralErr)?;
+        match wqe.data {
+            DataAt::Inline { at } => {
+                let start = (at - self.inline_head) as usize + offset as usize;
+                let bytes = self.inline.range(start..start + out.len());
+                out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+                Ok(())
+            }
+            DataAt::Sges { at, count } => {
+                let start = (at - self.sges_head) as usize;
+                let sges = self.sges.range(start..start + count as usize);
+                walk(sges, u64::from(offset), out.len(), |sge, skip, range| {
+                    let va = sge.addr.wrapping_add(skip);
+                    let span = regions.local(pd, sge.lkey, va, range.len(), false).ok();
+                    span.and_then(|span| memory.read(span, &mut out[range]).ok())
+                })
+            }
+        }
+    }
+
+    /// Scatters `data` to `offset` of the message of work request `index`.
+    pub fn scatter(
+        &self,
+        index: u64,
+        offset: u32,
+        data: &[u8],
+        pd: Pd,
+        regions: &Regions,
+        memory: &mut dyn Memory,
+    ) -> Result<(), WcStatus> {
+        let wqe = self.get(index).ok_or(WcStatus::GeneralErr)?;
+        let DataAt::Sges { at, count } = wqe.data else {
+            return Err(WcStatus::LocQpOpErr);
+        };
+        let start = (at - self.sges_head) as usize;
+        let sges = self.sges.range(start..start + count as usize);
+        scatter(sges, u64::from(offset), data, pd, regions, memory)
+    }
+}
+
+/// Scatters `data` to `offset` of the memory `sges` name.
+#[inline]
+pub(crate) fn scatter<'a>(
+    sges: impl Iterator<Item = &'a Sge>,
+    offset: u64,
+    data: &[u8],
+    pd: Pd,
+    regions: &Regions,
+    memory: &mut dyn Memory,
+) -> Result<(), WcStatus> {
+    walk(sges, offset, data.len(), |sge, skip, range| {
+        let va = sge.addr.wrapping_add(skip);
+        let span = regions.local(pd, sge.lkey, va, range.len(), true).ok()?;
+        memory.write(span, &data[range]).ok()
+    })
+}
+
+/// Visits the pieces of `sges` that hold `len` bytes from `offset` on: the SGE, the bytes to skip
+/// in it, and the range of the message part.
+#[inline]
+fn walk<'a>(
+    sges: impl Iterator<Item = &'a Sge>,
+    mut offset: u64,
+    len: usize,
+    mut visit: impl FnMut(&Sge, u64, core::ops::Range<usize>) -> Option<()>,
+) -> Result<(), WcStatus> {
+    let mut done = 0;
+    for sge in sges {
+        if done == len {
+            break;
+        }
+        let length = u64::from(sge.length);
+        if offset >= length {
+            offset -= length;
+            continue;
+        }
+        let take = ((length - offset) as usize).min(len - done);
+        visit(sge, offset, done..done + take).ok_or(WcStatus::LocProtErr)?;
+        done += take;
+        offset = 0;
+    }
+    if done == len { Ok(()) } else { Err(WcStatus::LocLenErr) }
+}
+
+/// The message length, where the work request's length and address are legal (IBA 11.4.1.1).
+fn checked_len(wr: &SendWr, total: u64) -> Result<u32, VerbsError> {
+    let inline_allowed = matches!(
+        wr.op,
+        SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInv(_)
+            | SendOp::Write(_)
+            | SendOp::WriteImm(..)
+    );
+    if matches!(wr.data, SendData::Inline(_)) && !inline_allowed {
+        return Err(VerbsError::Invalid);
+    }
+    let word = |remote: &Remote| remote.addr.is_multiple_of(8);
+    let legal = match &wr.op {
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            total == 8 && word(remote)
+        }
+        SendOp::AtomicWrite(remote, _) => total == 0 && word(remote),
+        SendOp::Flush { length, level, placement, .. } => {
+            let ranged = *level == FlushLevel::Range;
+            let placements = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+            total == 0
+                && *placement != Access::NONE
+                && placement.without(placements) == Access::NONE
+                && (!ranged || u64::from(*length) <= crate::MAX_MESSAGE)
+        }
+        SendOp::BindMw { .. } | SendOp::LocalInv(_) => total == 0,
+        _ => true,
+    };
+    if !legal || total > crate::MAX_MESSAGE {
+        return Err(VerbsError::Invalid);
+    }
+    Ok(total as u32)
+}
