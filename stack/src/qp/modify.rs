@@ -32,8 +32,8 @@ fn row(qp_type: QpType, from: QpState, to: QpState) -> Option<Row> {
     match (from, to) {
         (Reset, Error) => None,
         (_, Reset | Error) => row(NONE, NONE),
-        (Reset, Init) => row(reset_to_init(qp_type), NONE),
-        (Init, Init) => row(NONE, init_to_init(qp_type)),
+        (Reset, Init) => row(of_init(qp_type), NONE),
+        (Init, Init) => row(NONE, of_init(qp_type)),
         (Init, Rtr) => row(init_to_rtr(qp_type), init_to_rtr_optional(qp_type)),
         (Rtr, Rts) => row(rtr_to_rts(qp_type), running_optional(qp_type)),
         (Rts, Rts) | (Sqd, Rts) => row(NONE, running_optional(qp_type)),
@@ -44,15 +44,8 @@ fn row(qp_type: QpType, from: QpState, to: QpState) -> Option<Row> {
     }
 }
 
-fn reset_to_init(qp_type: QpType) -> AttrMask {
-    match qp_type {
-        QpType::Ud => set([M::PKEY_INDEX, M::PORT, M::QKEY]),
-        QpType::Gsi => set([M::PKEY_INDEX, M::QKEY]),
-        _ => set([M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
-    }
-}
-
-fn init_to_init(qp_type: QpType) -> AttrMask {
+/// What INIT is made of: needed to enter it, allowed while there.
+fn of_init(qp_type: QpType) -> AttrMask {
     match qp_type {
         QpType::Ud => set([M::PKEY_INDEX, M::PORT, M::QKEY]),
         QpType::Gsi => set([M::PKEY_INDEX, M::QKEY]),
