@@ -54,23 +54,6 @@ enum DataAt {
 }
 
 impl SendWqe {
-    /// Takes a slot among `max_rd_atomic`, and is answered by more than an ACK.
-    pub fn awaits_response(&self) -> bool {
-        matches!(
-            self.op,
-            SendOp::Read(_)
-                | SendOp::CompareSwap { .. }
-                | SendOp::FetchAdd { .. }
-                | SendOp::AtomicWrite(..)
-                | SendOp::Flush { .. }
-        )
-    }
-
-    /// Runs here and sends nothing.
-    pub fn is_local(&self) -> bool {
-        matches!(self.op, SendOp::BindMw { .. } | SendOp::LocalInv(_))
-    }
-
     /// PSNs from its first to `psn`, modulo 2^24.
     pub fn offset_of(&self, psn: Psn) -> u32 {
         psn.value().wrapping_sub(self.first_psn.value()) & 0xff_ffff
@@ -309,15 +292,7 @@ fn walk<'a>(
 
 /// The message length, where the work request's length and address are legal (IBA 11.4.1.1).
 fn checked_len(wr: &SendWr, total: u64) -> Result<u32, VerbsError> {
-    let inline_allowed = matches!(
-        wr.op,
-        SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInv(_)
-            | SendOp::Write(_)
-            | SendOp::WriteImm(..)
-    );
-    if matches!(wr.data, SendData::Inline(_)) && !inline_allowed {
+    if matches!(wr.data, SendData::Inline(_)) && !wr.op.sends_data() {
         return Err(VerbsError::Invalid);
     }
     let word = |remote: &Remote| remote.addr.is_multiple_of(8);

@@ -119,7 +119,7 @@ impl Qp {
         }
         self.sq
             .iter_begun()
-            .find(|(_, wqe)| wqe.awaits_response())
+            .find(|(_, wqe)| wqe.op.awaits_response())
             .map(|(index, wqe)| Awaited { index, psn: wqe.first_psn.advance(wqe.responded) })
     }
 
@@ -271,7 +271,7 @@ impl Qp {
 
     /// Whether the peer has acknowledged all of the oldest work request.
     fn is_acknowledged(&self, wqe: &SendWqe) -> bool {
-        !wqe.awaits_response() && wqe.offset_of(self.requester.una_psn) >= wqe.psn_count
+        !wqe.op.awaits_response() && wqe.offset_of(self.requester.una_psn) >= wqe.psn_count
     }
 
     /// The send queue has failed: all of the QP if it is reliable (IBA 10.3.1).

@@ -9,7 +9,7 @@ use crate::sq;
 use crate::verbs::{QpState, QpType, Qpn, SendFlags, SendOp, UdTarget, WcOpcode, WcStatus};
 use crate::wire::{
     Bth, Deth, Extensions, ImmDt, Kind, Layout, Net, Opcode, Packet, Position, Suffix, Transport,
-    seal, source_port,
+    pad_count, seal, source_port,
 };
 
 /// Bytes in front of a received datagram: a GRH, or what stands for it.
@@ -99,7 +99,7 @@ impl Qp {
         let headers = &packet.headers;
         let deth = headers.ext.deth.ok_or(Discard::BadLength)?;
         let len = packet.payload.len();
-        let padded = usize::from(headers.bth.pad_count) == len.wrapping_neg() & 3;
+        let padded = headers.bth.pad_count == pad_count(len);
         if len > env.shared.port.active_mtu.bytes() || !padded {
             return Err(Discard::BadMessage);
         }

@@ -294,7 +294,7 @@ impl Qp {
             }
             (is_datagram, to) => is_datagram == to.is_some(),
         };
-        let xrc_addressed = wr.srqn.is_some() || wr_is_local(&wr.op);
+        let xrc_addressed = wr.srqn.is_some() || wr.op.is_local();
         if !addressed || self.init.qp_type == QpType::XrcSend && !xrc_addressed {
             return Err(VerbsError::Invalid);
         }
@@ -434,10 +434,6 @@ impl Qp {
             shared.complete(self.init.recv_cq, wc);
         }
     }
-}
-
-fn wr_is_local(op: &SendOp) -> bool {
-    matches!(op, SendOp::BindMw { .. } | SendOp::LocalInv(_))
 }
 
 fn take_shared(shared: &mut Shared, srq: Srq, held: &mut HeldRecv) -> bool {

@@ -11,7 +11,8 @@ use crate::mr::RemoteClaim;
 use crate::psn::Psn;
 use crate::verbs::{Access, Pd, QpState};
 use crate::wire::{
-    Aeth, AtomicAckEth, Bth, Extensions, Kind, NakCode, Opcode, Position, Suffix, Syndrome, seal,
+    Aeth, AtomicAckEth, Bth, Extensions, Kind, NakCode, Opcode, Position, Suffix, Syndrome,
+    pad_count, seal,
 };
 
 /// No end-to-end credits are given: RNR NAK is the flow control.
@@ -286,7 +287,7 @@ impl Qp {
     /// A BTH of this QP's packets, addressed to the connected peer.
     pub(super) fn bth(&self, opcode: Opcode, psn: Psn, payload_len: usize) -> Bth {
         Bth {
-            pad_count: (payload_len.wrapping_neg() & 3) as u8,
+            pad_count: pad_count(payload_len),
             pkey: self.pkey,
             ..Bth::new(opcode, self.attr.dest_qp_num.0, psn)
         }

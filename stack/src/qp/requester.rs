@@ -119,7 +119,7 @@ impl Qp {
             || fenced
                 && matches!(wqe.op, SendOp::LocalInv(_))
                 && self.sq.head != self.requester.wqe
-            || wqe.awaits_response()
+            || wqe.op.awaits_response()
                 && self.attr.max_rd_atomic > 0
                 && self.requester.rd_atomic_out >= u32::from(self.attr.max_rd_atomic);
         self.state == QpState::Rts && !blocked
@@ -155,10 +155,7 @@ impl Qp {
             }
             match self.build(env, frame, index) {
                 Ok(len) => return Some(len),
-                Err(status) => {
-                    self.fail_in_order(env, index, status);
-                    continue;
-                }
+                Err(status) => self.fail_in_order(env, index, status),
             }
         }
     }
@@ -188,11 +185,11 @@ impl Qp {
         if !self.may_begin(wqe) {
             return Begin::Stalled;
         }
-        if wqe.is_local() {
+        if wqe.op.is_local() {
             self.run_local(env, index);
             return Begin::Ran;
         }
-        if wqe.awaits_response() && self.attr.max_rd_atomic == 0 {
+        if wqe.op.awaits_response() && self.attr.max_rd_atomic == 0 {
             self.fail_in_order(env, index, WcStatus::LocQpOpErr);
             return Begin::Ran;
         }
@@ -203,15 +200,8 @@ impl Qp {
             SendOp::Flush { .. } | SendOp::AtomicWrite(..) => 1,
             _ => wqe.len.div_ceil(self.attr.path_mtu.bytes() as u32).max(1),
         };
-        let responds = wqe.awaits_response();
-        let is_message = matches!(
-            wqe.op,
-            SendOp::Send
-                | SendOp::SendImm(_)
-                | SendOp::SendInv(_)
-                | SendOp::Write(_)
-                | SendOp::WriteImm(..)
-        );
+        let responds = wqe.op.awaits_response();
+        let is_message = wqe.op.sends_data();
         let first_psn = self.requester.next_psn;
         let Some(wqe) = self.sq.get_mut(index) else { return Begin::Stalled };
         wqe.first_psn = first_psn;

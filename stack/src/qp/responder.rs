@@ -13,7 +13,7 @@ use crate::psn::Psn;
 use crate::sq;
 use crate::srq::HeldRecv;
 use crate::verbs::{Access, Event, EventKind, Pd, QpType, Qpn, Srq, WcOpcode, WcStatus};
-use crate::wire::{Kind, NakCode, OpcodeInfo, Packet, Position, Syndrome};
+use crate::wire::{Kind, NakCode, OpcodeInfo, Packet, Position, Syndrome, pad_count};
 
 /// READ requests for this many responses or more cannot be told from old ones.
 const PSN_HALF: u32 = 1 << 23;
@@ -75,16 +75,10 @@ pub(super) const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStat
 const DENIED: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemAccessErr);
 const FAULT: Refusal = Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocAccessErr);
 
-impl Responder {
-    pub fn new(epsn: Psn) -> Responder {
-        Responder { epsn, ..Responder::default() }
-    }
-}
-
 impl Qp {
     /// Starts the receiving half at the configured PSN.
     pub(super) fn start_responder(&mut self) {
-        self.responder = Responder::new(self.attr.rq_psn);
+        self.responder = Responder { epsn: self.attr.rq_psn, ..Responder::default() };
         self.replies.clear();
     }
 
@@ -186,7 +180,7 @@ impl Qp {
 
     /// Middle and Last continue what First began; everything else begins anew.
     pub(super) fn check_sequence(&self, info: &OpcodeInfo) -> Checked<()> {
-        let continues = matches!(info.position, Position::Middle | Position::Last);
+        let continues = !info.position.begins();
         let fits = match self.responder.open {
             Open::No => !continues,
             Open::Send => continues && info.kind == Kind::Send,
@@ -197,9 +191,8 @@ impl Qp {
 
     /// The QP allows this class of operation.
     pub(super) fn check_enabled(&self, packet: &Packet, info: &OpcodeInfo) -> Checked<()> {
-        let begins = matches!(info.position, Position::First | Position::Only);
         let needed = match info.kind {
-            Kind::Write if begins => Access::REMOTE_WRITE,
+            Kind::Write if info.position.begins() => Access::REMOTE_WRITE,
             Kind::ReadRequest => Access::REMOTE_READ,
             Kind::CompareSwap | Kind::FetchAdd => Access::REMOTE_ATOMIC,
             Kind::AtomicWrite => Access::REMOTE_WRITE,
@@ -233,8 +226,7 @@ impl Qp {
             return Ok(());
         };
         let srq = Srq(xrceth.srqn);
-        let begins = matches!(info.position, Position::First | Position::Only);
-        if !begins {
+        if !info.position.begins() {
             return if self.responder.srq == Some(srq) { Ok(()) } else { Err(INVALID) };
         }
         let queue = env.shared.srqs.get(srq.0).ok_or(INVALID)?;
@@ -266,7 +258,7 @@ impl Qp {
         };
         let ranged = packet.headers.ext.feth.is_none_or(|feth| feth.level == 0);
         let fits = !ranged || total.is_none_or(|total| total as u64 <= crate::MAX_MESSAGE);
-        let padded = usize::from(packet.headers.bth.pad_count) == len.wrapping_neg() & 3;
+        let padded = packet.headers.bth.pad_count == pad_count(len);
         if by_position && by_total && fits && padded { Ok(()) } else { Err(INVALID) }
     }
 
@@ -283,7 +275,7 @@ impl Qp {
             .map_err(fault)?;
         self.responder.held.filled += len;
         self.responder.open = Open::Send;
-        if matches!(info.position, Position::Last | Position::Only) {
+        if info.position.ends() {
             self.end_send(env, packet)?;
         }
         Ok(())
@@ -312,7 +304,7 @@ impl Qp {
 
     fn accept_write(&mut self, env: &mut Env, packet: &Packet, info: &OpcodeInfo) -> Checked<()> {
         let write = self.place_write(env, packet, info)?;
-        if matches!(info.position, Position::Last | Position::Only) {
+        if info.position.ends() {
             self.end_message();
             if let Some(imm) = packet.headers.ext.imm_dt {
                 let received = Received {
@@ -479,11 +471,9 @@ impl Qp {
 
 /// Whether a packet takes a receive work request.
 pub(super) fn takes_recv(info: &OpcodeInfo) -> bool {
-    match (info.kind, info.position) {
-        (Kind::Send, Position::First | Position::Only) => true,
-        (Kind::Write, Position::Last | Position::Only) => {
-            info.headers.has(crate::wire::HeaderSet::IMM_DT)
-        }
+    match info.kind {
+        Kind::Send => info.position.begins(),
+        Kind::Write => info.headers.has(crate::wire::HeaderSet::IMM_DT),
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use super::{Env, Qp, Received};
 use crate::discard::Discard;
 use crate::sq;
 use crate::verbs::{WcOpcode, WcStatus};
-use crate::wire::{Kind, OpcodeInfo, Packet, Position};
+use crate::wire::{Kind, OpcodeInfo, Packet};
 
 impl Qp {
     /// Handles a UC packet.
@@ -17,7 +17,7 @@ impl Qp {
         info: &OpcodeInfo,
     ) -> Result<(), Discard> {
         let psn = packet.headers.bth.psn;
-        let begins = matches!(info.position, Position::First | Position::Only);
+        let begins = info.position.begins();
         let expected = psn == self.responder.epsn;
         if !expected || begins && self.responder.open != Open::No {
             self.abandon_message(env);
@@ -52,7 +52,7 @@ impl Qp {
             }
             _ => return Err(Discard::BadMessage),
         }
-        if matches!(info.position, Position::Last | Position::Only) {
+        if info.position.ends() {
             self.end_unreliable(env, packet, info);
         }
         Ok(())

@@ -101,6 +101,30 @@ pub enum SendOp {
     LocalInv(u32),
 }
 
+impl SendOp {
+    /// Whether it sends bytes of its own: a SEND or an RDMA WRITE.
+    pub(crate) const fn sends_data(&self) -> bool {
+        matches!(
+            self,
+            SendOp::Send
+                | SendOp::SendImm(_)
+                | SendOp::SendInv(_)
+                | SendOp::Write(_)
+                | SendOp::WriteImm(..)
+        )
+    }
+
+    /// Whether it runs here and sends nothing.
+    pub(crate) const fn is_local(&self) -> bool {
+        matches!(self, SendOp::BindMw { .. } | SendOp::LocalInv(_))
+    }
+
+    /// Whether it takes a slot among `max_rd_atomic` and is answered by more than an ACK.
+    pub(crate) const fn awaits_response(&self) -> bool {
+        !self.sends_data() && !self.is_local()
+    }
+}
+
 /// Where the bytes of a send work request are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendData<'a> {

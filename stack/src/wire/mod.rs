@@ -41,7 +41,7 @@ pub use lrh::{Lrh, NativePacket};
 pub use mad::{CmMessage, Mad};
 pub use neighbour::{Neighbour, NeighbourMessage};
 pub use opcode::{HeaderSet, Kind, Opcode, OpcodeInfo, PayloadRule, Position, Suffix, Transport};
-pub use packet::{FrameTooSmall, Headers, Layout, Packet, seal};
+pub use packet::{FrameTooSmall, Headers, Layout, Packet, pad_count, seal};
 pub use rdeth::Rdeth;
 pub use reth::Reth;
 pub use udp::{ROCE_PORT, Udp, source_port};

@@ -67,6 +67,20 @@ pub enum Position {
     Only,
 }
 
+impl Position {
+    /// Whether a message begins here.
+    #[inline]
+    pub const fn begins(self) -> bool {
+        matches!(self, Position::First | Position::Only)
+    }
+
+    /// Whether a message ends here.
+    #[inline]
+    pub const fn ends(self) -> bool {
+        matches!(self, Position::Last | Position::Only)
+    }
+}
+
 /// What a message carries besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Suffix {

@@ -165,8 +165,8 @@ impl Headers {
         let udp = net + self.net.header_len();
         let bth = if self.net.is_v1() { udp } else { udp + Udp::LEN };
         let payload = bth + Bth::LEN + self.ext.set().len();
-        let pad_count = payload_len.wrapping_neg() & 3;
-        let icrc = payload + payload_len + pad_count;
+        let pad_count = pad_count(payload_len);
+        let icrc = payload + payload_len + usize::from(pad_count);
         if frame.len() < icrc + ICRC_LEN || icrc + ICRC_LEN - net > usize::from(u16::MAX) {
             return Err(FrameTooSmall);
         }
@@ -190,10 +190,16 @@ impl Headers {
             }
         };
         self.eth.emit(ethertype, frame);
-        Bth { pad_count: pad_count as u8, ..self.bth }.emit(&mut frame[bth..]);
+        Bth { pad_count, ..self.bth }.emit(&mut frame[bth..]);
         self.ext.emit(&mut frame[bth + Bth::LEN..]);
         Ok(Layout { net, bth, payload, icrc })
     }
+}
+
+/// Pad bytes that bring a payload to a multiple of 4.
+#[inline]
+pub const fn pad_count(payload_len: usize) -> u8 {
+    (payload_len.wrapping_neg() & 3) as u8
 }
 
 /// Ends a packet whose headers and payload of `payload_len` bytes are in place: zeroes the pad,

@@ -82,7 +82,7 @@ impl Message {
     }
 
     fn check_order(&self, part: &Part, report: &mut impl FnMut(Kind, String)) {
-        let begins = matches!(part.position, Position::First | Position::Only);
+        let begins = part.position.begins();
         let problem = match self {
             Message::None if !begins => String::from("no message is open"),
             Message::Open { operation, .. } if begins => {

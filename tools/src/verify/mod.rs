@@ -15,7 +15,7 @@ mod responses;
 
 use std::collections::{BTreeMap, HashMap};
 
-use ferroce_stack::wire::{Kind as Operation, OpcodeInfo, PayloadRule, Position, Transport};
+use ferroce_stack::wire::{Kind as Operation, OpcodeInfo, PayloadRule, Transport};
 use serde::Serialize;
 
 pub use finding::{Finding, Kind};
@@ -190,8 +190,7 @@ impl Verifier {
 
     fn check_pad(&mut self, packet: &Packet<'_>, info: &OpcodeInfo, out: &mut Findings) {
         let pad_count = u32::from(packet.bth.pad_count);
-        let unpadded = matches!(info.position, Position::First | Position::Middle)
-            || matches!(info.payload, PayloadRule::Empty);
+        let unpadded = !info.position.ends() || matches!(info.payload, PayloadRule::Empty);
         let problem = if !(packet.payload_len + pad_count).is_multiple_of(4) {
             Some(format!("pad {pad_count} behind {} bytes of payload", packet.payload_len))
         } else if unpadded && pad_count != 0 {

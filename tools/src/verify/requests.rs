@@ -237,7 +237,7 @@ impl Requests {
     /// Learns from a READ response: a First or Middle is as long as the path MTU, a Last or Only
     /// ends the READ.
     pub fn learn_from_response(&mut self, position: u64, place: Position, payload_len: u32) {
-        if matches!(place, Position::First | Position::Middle) {
+        if !place.ends() {
             return self.learn_pmtu(payload_len);
         }
         if let Some((&first, request)) = self.records.last_key_value()

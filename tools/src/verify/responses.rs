@@ -277,7 +277,7 @@ fn place_problem(request: &Request, index: u32, place: Position) -> Option<Mispl
         let count = request.count;
         return Some(Misplaced::Never(format!("{place:?} as response {index} of {count}")));
     }
-    let begins = matches!(place, Position::First | Position::Only);
+    let begins = place.begins();
     (begins && !begins_stream).then_some(Misplaced::UnlessResumed)
 }
 
@@ -288,7 +288,7 @@ fn read_len_problem(
     payload_len: u32,
     pmtu: Option<u32>,
 ) -> Option<String> {
-    let ends = matches!(place, Position::Last | Position::Only);
+    let ends = place.ends();
     let certain = request.sizing == Sizing::Certain;
     let (true, true, Some(pmtu)) = (ends, certain, pmtu) else {
         return match place {
