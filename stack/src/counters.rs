@@ -59,6 +59,19 @@ counters! {
     resp_cqe_error,
 }
 
+/// What one QP has counted since it was made, under the names of the device's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCounters {
+    /// Packets sent, requests and replies.
+    pub sent_pkts: u64,
+    /// Packets accepted; copies of multicast packets sent on this device are among them.
+    pub rcvd_pkts: u64,
+    /// Request packets sent again.
+    pub retransmitted_pkts: u64,
+    /// Duplicate requests.
+    pub duplicate_request: u64,
+}
+
 impl Counters {
     /// Frames discarded for this reason.
     pub fn discarded(&self, reason: Discard) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::verbs::{Cq, Event, EventKind, VerbsError, Wc, WcStatus};
+use crate::verbs::{Cq, Event, EventKind, Qpn, VerbsError, Wc, WcStatus};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Armed {
@@ -21,6 +21,8 @@ pub(crate) struct CompletionQueue {
     pub overrun: bool,
     /// QPs and SRQs that complete here.
     pub users: u32,
+    /// It stands among the device's ready ones.
+    pub is_ready: bool,
 }
 
 impl CompletionQueue {
@@ -31,6 +33,7 @@ impl CompletionQueue {
             armed: Armed::No,
             overrun: false,
             users: 0,
+            is_ready: false,
         }
     }
 
@@ -66,6 +69,11 @@ impl CompletionQueue {
             *slot = wc;
         }
         count
+    }
+
+    /// Drops the completions of a QP.
+    pub fn forget(&mut self, qpn: Qpn) {
+        self.entries.retain(|wc| wc.qp_num != qpn);
     }
 
     /// Arms the queue; of two requests the one that fires sooner holds.

@@ -5,9 +5,10 @@
 //! same frames, byte for byte.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::ah::MAX_OVERHEAD;
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
 use crate::gid::Gid;
 use crate::memory::Memory;
@@ -18,13 +19,13 @@ use crate::qp_table::QpTable;
 use crate::table::Table;
 use crate::time::Instant;
 use crate::timer::TimerQueue;
-use crate::verbs::{Event, Mtu, Pd, QpType, Qpn, VerbsError};
+use crate::verbs::{Cq, Event, Mtu, Pd, QpType, Qpn, VerbsError};
 use crate::wire::{Kind, Packet, Transport};
 
 /// Sizes and bounds of a device.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// QPs, at most 2^20 - 1.
+    /// QPs, at most 2^20 - 1, and no more than `qpns` has room for.
     pub max_qp: usize,
     /// Memory regions and windows together.
     pub max_mr: usize,
@@ -50,6 +51,8 @@ pub struct Config {
     pub active_mtu: Mtu,
     /// P_Key table.
     pub pkeys: Vec<u16>,
+    /// Numbers its QPs may have: devices that share an address have ranges of their own.
+    pub qpns: Range<u32>,
 }
 
 impl Default for Config {
@@ -68,6 +71,7 @@ impl Default for Config {
             burst: 16,
             active_mtu: Mtu::Mtu4096,
             pkeys: vec![0xffff],
+            qpns: 0..1 << 24,
         }
     }
 }
@@ -114,11 +118,12 @@ impl<M: Memory> Device<M> {
             },
             ident: 0,
             cq_overrun: false,
+            ready_cqs: VecDeque::new(),
         };
         Device {
             shared,
             memory,
-            qps: QpTable::new(config.max_qp),
+            qps: QpTable::new(config.max_qp, &config.qpns),
             pds: Table::new(objects),
             xrcds: Table::new(objects),
             groups: Vec::new(),
@@ -147,6 +152,17 @@ impl<M: Memory> Device<M> {
     /// What the device has counted.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// What a QP has counted; `None` if there is no such QP.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<QpCounters> {
+        self.qps.get(qpn).map(|qp| qp.counters)
+    }
+
+    /// Work requests posted and not retired: of a QP's send queue, and of its own receive queue;
+    /// `None` if there is no such QP.
+    pub fn outstanding(&self, qpn: Qpn) -> Option<(usize, usize)> {
+        self.qps.get(qpn).map(Qp::outstanding)
     }
 
     /// Port attributes.
@@ -248,6 +264,21 @@ impl<M: Memory> Device<M> {
         self.shared.events.pop_front()
     }
 
+    /// A CQ that has got completions since it was last returned here, for callers that move them
+    /// on rather than wait to be asked.
+    pub fn poll_ready_cq(&mut self) -> Option<Cq> {
+        let cq = self.shared.ready_cqs.pop_front()?;
+        if let Some(queue) = self.shared.cqs.get_mut(cq.0) {
+            queue.is_ready = false;
+        }
+        Some(cq)
+    }
+
+    /// Whether nothing waits to be sent or told: only a frame, a verb or a timer changes that.
+    pub fn is_quiet(&self) -> bool {
+        self.line.is_empty() && self.shared.events.is_empty() && self.shared.ready_cqs.is_empty()
+    }
+
     /// Puts a QP in line if it may have something to send, and its timer in the queue.
     pub(crate) fn settle(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
@@ -318,7 +349,7 @@ impl<M: Memory> Device<M> {
         if transport == Transport::Cnp {
             return receive_cnp(&mut self.shared, qp, &packet, frame);
         }
-        if transport != qp.transport() {
+        if Some(transport) != qp.transport() {
             return Err(Discard::WrongService);
         }
         if !qp.takes(packet.info().map_or(Kind::Send, |info| info.kind)) {
@@ -329,6 +360,7 @@ impl<M: Memory> Device<M> {
             return Err(Discard::BadIcrc);
         }
         self.shared.counters.rcvd_pkts += 1;
+        qp.counters.rcvd_pkts += 1;
         let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
         let outcome = qp.handle(&mut env, &packet, frame);
         self.settle(slot);
@@ -378,6 +410,7 @@ impl<M: Memory> Device<M> {
             }
             let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
             heard = true;
+            qp.counters.rcvd_pkts += 1;
             if let Err(reason) = qp.handle(&mut env, packet, frame) {
                 env.shared.counters.discard(reason);
             }
@@ -391,11 +424,17 @@ impl<M: Memory> Device<M> {
         if frame[0] & 1 == 0 {
             return;
         }
-        let sender = self.qps.at(slot).map(|qp| qp.qpn);
-        if let Ok(packet) = Packet::parse(frame) {
-            self.deliver_multicast(now, &packet, frame, sender);
-            self.fail_users_of_overrun_cqs();
+        let (Some(qp), Ok(packet)) = (self.qps.at(slot), Packet::parse(frame)) else { return };
+        if qp.transport().is_none() {
+            // Nothing of it has been checked yet; to one QP it comes as any other frame.
+            if Qpn(packet.headers.bth.dest_qp) == Qpn::MULTICAST {
+                let _ = self.handle_frame(now, frame);
+            }
+            return;
         }
+        let sender = Some(qp.qpn);
+        self.deliver_multicast(now, &packet, frame, sender);
+        self.fail_users_of_overrun_cqs();
     }
 
     /// Whether any object still belongs to `pd`.
@@ -436,7 +475,12 @@ fn check_sender(shared: &Shared, qp: &Qp, packet: &Packet) -> Result<(), Discard
 }
 
 /// A congestion notification is counted; nothing slows down yet (IBA A17.9.3).
-fn receive_cnp(shared: &mut Shared, qp: &Qp, packet: &Packet, frame: &[u8]) -> Result<(), Discard> {
+fn receive_cnp(
+    shared: &mut Shared,
+    qp: &mut Qp,
+    packet: &Packet,
+    frame: &[u8],
+) -> Result<(), Discard> {
     if packet.info().is_none() {
         return Err(Discard::UnknownOpcode);
     }
@@ -448,6 +492,7 @@ fn receive_cnp(shared: &mut Shared, qp: &Qp, packet: &Packet, frame: &[u8]) -> R
         return Err(Discard::BadIcrc);
     }
     shared.counters.rcvd_pkts += 1;
+    qp.counters.rcvd_pkts += 1;
     shared.counters.rp_cnp_handled += 1;
     Ok(())
 }

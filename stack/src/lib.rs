@@ -33,9 +33,10 @@ pub mod verbs;
 pub mod wire;
 
 pub use control::{MrChange, MrInit, SrqAttr, SrqInit};
-pub use counters::Counters;
+pub use counters::{Counters, QpCounters};
 pub use device::{Config, Device};
 pub use port::{GidEntry, GidType, PortAttr};
+pub use qp::{Transition, transition};
 
 /// Bytes of the longest message: 2^31 (IBA 9.7.2).
 pub const MAX_MESSAGE: u64 = 1 << 31;

@@ -59,6 +59,16 @@ struct Binding {
 enum Entry {
     Region(Region),
     Window(Window),
+    /// A region of nothing, at every address.
+    Null(Pd),
+}
+
+/// What an SGE names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Local {
+    Memory(Span),
+    /// Reads as zeros, and what is written vanishes.
+    Null,
 }
 
 /// All regions and windows of a device.
@@ -110,7 +120,14 @@ impl Regions {
         Ok(MrKeys { mr: Mr(key), lkey: key, rkey: remote_key(key, access) })
     }
 
-    /// Replaces what is given of a region and gives it a new key, so that the old one fails.
+    /// Makes a region of nothing, for SGEs alone.
+    pub fn register_null(&mut self, pd: Pd) -> Result<MrKeys, VerbsError> {
+        let key = self.entries.insert(Entry::Null(pd)).ok_or(VerbsError::NoMemory)?;
+        Ok(MrKeys { mr: Mr(key), lkey: key, rkey: 0 })
+    }
+
+    /// Replaces what is given of a region. Other memory comes under a new key, so that the old one
+    /// fails; other rights or another domain apply to the key there is, which peers have.
     pub fn reregister(
         &mut self,
         mr: Mr,
@@ -118,22 +135,31 @@ impl Regions {
         pd: Option<Pd>,
         access: Option<Access>,
     ) -> Result<MrKeys, VerbsError> {
-        let region = self.region(mr).ok_or(VerbsError::Invalid)?;
+        let region = self.region_mut(mr).ok_or(VerbsError::Invalid)?;
         if region.windows > 0 {
             return Err(VerbsError::Busy);
         }
-        let access = access.unwrap_or(region.access);
-        let (addr, len, iova) = range.unwrap_or((region.addr, region.len, region.base));
-        let keys = self.register(pd.unwrap_or(region.pd), addr, len, iova, access)?;
-        self.entries.remove(mr.0);
-        Ok(keys)
+        let (pd, access) = (pd.unwrap_or(region.pd), access.unwrap_or(region.access));
+        if let Some((addr, len, iova)) = range {
+            let keys = self.register(pd, addr, len, iova, access)?;
+            self.entries.remove(mr.0);
+            return Ok(keys);
+        }
+        check_access(access)?;
+        if access.has(Access::ZERO_BASED) {
+            region.base = 0;
+        } else if region.access.has(Access::ZERO_BASED) {
+            region.base = region.addr;
+        }
+        (region.pd, region.access) = (pd, access);
+        Ok(MrKeys { mr, lkey: mr.0, rkey: remote_key(mr.0, access) })
     }
 
     pub fn deregister(&mut self, mr: Mr) -> Result<(), VerbsError> {
-        match self.region(mr) {
-            None => Err(VerbsError::Invalid),
-            Some(region) if region.windows > 0 => Err(VerbsError::Busy),
-            Some(_) => {
+        match self.entries.get(mr.0) {
+            None | Some(Entry::Window(_)) => Err(VerbsError::Invalid),
+            Some(Entry::Region(region)) if region.windows > 0 => Err(VerbsError::Busy),
+            Some(Entry::Region(_) | Entry::Null(_)) => {
                 self.entries.remove(mr.0);
                 Ok(())
             }
@@ -234,7 +260,7 @@ impl Regions {
         Ok(())
     }
 
-    /// The span of local memory an SGE names, to be written if `write`.
+    /// The local memory an SGE names, to be written if `write`.
     #[inline]
     pub fn local(
         &self,
@@ -243,15 +269,17 @@ impl Regions {
         va: u64,
         len: usize,
         write: bool,
-    ) -> Result<Span, Denied> {
-        let Some(Entry::Region(region)) = self.entries.get(lkey) else {
-            return Err(Denied);
+    ) -> Result<Local, Denied> {
+        let region = match self.entries.get(lkey) {
+            Some(Entry::Region(region)) => region,
+            Some(Entry::Null(owner)) if *owner == pd => return Ok(Local::Null),
+            _ => return Err(Denied),
         };
         if region.pd != pd || write && !region.access.has(Access::LOCAL_WRITE) {
             return Err(Denied);
         }
         let offset = offset_in(region.base, region.len, va, len as u64)?;
-        Ok(Span::new(region.addr + offset, len))
+        Ok(Local::Memory(Span::new(region.addr + offset, len)))
     }
 
     /// The span a peer claims.
@@ -280,6 +308,7 @@ impl Regions {
                 }
                 (window.pd, bound.access, (bound.base, bound.addr, bound.len))
             }
+            Entry::Null(_) => return Err(Denied),
         };
         if pd != claim.pd || !access.has(claim.access) {
             return Err(Denied);
@@ -292,6 +321,7 @@ impl Regions {
         self.entries.iter().any(|(_, entry)| match entry {
             Entry::Region(region) => region.pd == pd,
             Entry::Window(window) => window.pd == pd,
+            Entry::Null(owner) => *owner == pd,
         })
     }
 
@@ -301,7 +331,7 @@ impl Regions {
             Entry::Window(window) => {
                 window.bound.as_ref().is_some_and(|bound| bound.qpn == Some(qpn))
             }
-            Entry::Region(_) => false,
+            Entry::Region(_) | Entry::Null(_) => false,
         };
         let keys: Vec<u32> = self
             .windows
@@ -394,9 +424,22 @@ mod tests {
         let mut regions = Regions::new(4);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let old = regions.register(PD, 0, 64, 0, access).unwrap();
-        let new = regions.reregister(old.mr, None, None, None).unwrap();
+        let new = regions.reregister(old.mr, Some((0, 64, 0)), None, None).unwrap();
         assert_ne!(old.rkey, new.rkey);
         assert!(regions.remote(&claim(old.rkey, 0, 8, Access::REMOTE_WRITE)).is_err());
+        assert!(regions.remote(&claim(new.rkey, 0, 8, Access::REMOTE_WRITE)).is_ok());
+    }
+
+    #[test]
+    fn key_stays_when_rights_change() {
+        let mut regions = Regions::new(4);
+        let old = regions.register(PD, 0, 64, 0, Access::LOCAL_WRITE).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let new = regions.reregister(old.mr, None, None, Some(access)).unwrap();
+        assert_eq!((new.mr, new.lkey, new.rkey), (old.mr, old.lkey, old.lkey));
+        assert!(regions.remote(&claim(new.rkey, 0, 8, Access::REMOTE_WRITE)).is_ok());
+        let refused = regions.reregister(old.mr, None, None, Some(Access::REMOTE_WRITE));
+        assert_eq!(refused, Err(VerbsError::Invalid));
         assert!(regions.remote(&claim(new.rkey, 0, 8, Access::REMOTE_WRITE)).is_ok());
     }
 
@@ -416,5 +459,22 @@ mod tests {
         let both = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
         assert!(regions.remote(&claim(keys.rkey, 0, 8, Access::FLUSH_GLOBAL)).is_ok());
         assert!(regions.remote(&claim(keys.rkey, 0, 8, both)).is_err());
+    }
+
+    #[test]
+    fn a_region_of_nothing_is_for_sges_of_its_domain_alone() {
+        let mut regions = Regions::new(4);
+        let keys = regions.register_null(PD).unwrap();
+        let local = |pd, write| regions.local(pd, keys.lkey, u64::MAX, 1 << 20, write);
+        assert!(matches!(local(PD, true), Ok(Local::Null)));
+        assert!(matches!(local(PD, false), Ok(Local::Null)));
+        assert!(local(Pd(2), false).is_err());
+        assert!(regions.remote(&claim(keys.lkey, 0, 8, Access::NONE)).is_err());
+        assert!(regions.uses_pd(PD));
+        let range = Some((0, 64, 0));
+        assert_eq!(regions.reregister(keys.mr, range, None, None), Err(VerbsError::Invalid));
+        assert_eq!(regions.deregister(keys.mr), Ok(()));
+        assert_eq!(regions.deregister(keys.mr), Err(VerbsError::Invalid));
+        assert!(!regions.uses_pd(PD));
     }
 }

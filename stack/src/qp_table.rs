@@ -2,6 +2,7 @@
 //! is used again, so that late packets for a destroyed QP find nobody.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::qp::Qp;
 use crate::verbs::Qpn;
@@ -9,8 +10,9 @@ use crate::verbs::Qpn;
 /// Slot of the general services QP, whose number is always 1.
 const GSI_SLOT: u32 = 0;
 
-/// QPNs below this one are not given out: 0 and 1 are special, and users expect two digits.
-const FIRST_QPN: u32 = 16;
+/// QPNs that may be given out: 0 and 1 are special and users expect two digits; the last is the
+/// destination of multicast packets.
+const ALLOWED: Range<u32> = 16..0xff_ffff;
 
 #[derive(Debug)]
 pub(crate) struct QpTable {
@@ -20,13 +22,28 @@ pub(crate) struct QpTable {
     free: VecDeque<u32>,
     /// Slots there may be, a power of two.
     slot_count: u32,
+    /// The QPN of slot 0 in its first use.
+    first: u32,
+    /// Times a slot is used before its first QPN comes back.
+    generations: u32,
 }
 
 impl QpTable {
-    /// A table for at least `capacity` QPs, at most 2^20.
-    pub fn new(capacity: usize) -> QpTable {
-        let slot_count = (capacity + 1).clamp(2, 1 << 20).next_power_of_two() as u32;
-        QpTable { slots: vec![None], uses: vec![0], free: VecDeque::new(), slot_count }
+    /// A table for `capacity` QPs with numbers in `qpns`; fewer where the range is too short.
+    pub fn new(capacity: usize, qpns: &Range<u32>) -> QpTable {
+        let first = qpns.start.max(ALLOWED.start);
+        let count = qpns.end.min(ALLOWED.end).saturating_sub(first).max(2);
+        let most = 1 << count.ilog2();
+        let wanted = (capacity + 1).clamp(2, 1 << 20).next_power_of_two() as u32;
+        let slot_count = wanted.min(most);
+        QpTable {
+            slots: vec![None],
+            uses: vec![0],
+            free: VecDeque::new(),
+            slot_count,
+            first,
+            generations: count / slot_count,
+        }
     }
 
     /// The slot a QPN would be in.
@@ -34,7 +51,7 @@ impl QpTable {
     pub fn slot_of(&self, qpn: Qpn) -> u32 {
         match qpn {
             Qpn::GSI => GSI_SLOT,
-            Qpn(number) => number.wrapping_sub(FIRST_QPN) & (self.slot_count - 1),
+            Qpn(number) => number.wrapping_sub(self.first) & (self.slot_count - 1),
         }
     }
 
@@ -73,11 +90,9 @@ impl QpTable {
         } else {
             self.free.pop_front()?
         };
-        // The last generation would run into the multicast QPN.
-        let generations = ((1 << 24) - FIRST_QPN) / self.slot_count - 1;
-        let generation = self.uses[slot as usize] % generations.max(1);
+        let generation = self.uses[slot as usize] % self.generations;
         self.uses[slot as usize] += 1;
-        let qpn = Qpn(FIRST_QPN + generation * self.slot_count + slot);
+        let qpn = Qpn(self.first + generation * self.slot_count + slot);
         self.slots[slot as usize] = Some(Box::new(make(qpn)));
         Some(qpn)
     }

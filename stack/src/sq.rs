@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 
 use crate::memory::Memory;
-use crate::mr::Regions;
+use crate::mr::{Local, Regions};
 use crate::psn::Psn;
 use crate::verbs::{
-    Access, FlushLevel, Pd, Remote, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget, VerbsError,
-    WcOpcode, WcStatus,
+    Pd, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget, VerbsError, WcOpcode, WcStatus,
 };
 
 /// A posted send work request.
@@ -74,14 +73,6 @@ impl SendWqe {
     }
 }
 
-/// Sizes of a send queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SendCap {
-    pub max_wr: usize,
-    pub max_sge: usize,
-    pub max_inline: usize,
-}
-
 /// Work requests by absolute index: the count of requests posted before.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
@@ -92,11 +83,11 @@ pub(crate) struct SendQueue {
     sges_head: u64,
     inline: VecDeque<u8>,
     inline_head: u64,
-    cap: SendCap,
+    capacity: usize,
 }
 
 impl SendQueue {
-    pub fn new(cap: SendCap) -> SendQueue {
+    pub fn new(capacity: usize) -> SendQueue {
         SendQueue {
             wqes: VecDeque::new(),
             head: 0,
@@ -104,8 +95,12 @@ impl SendQueue {
             sges_head: 0,
             inline: VecDeque::new(),
             inline_head: 0,
-            cap,
+            capacity,
         }
+    }
+
+    pub fn len(&self) -> usize {
+        self.wqes.len()
     }
 
     #[inline]
@@ -130,29 +125,21 @@ impl SendQueue {
             .filter(|(_, wqe)| wqe.progress == Progress::Begun)
     }
 
-    /// Appends a work request whose operation the QP's service allows.
-    pub fn post(&mut self, wr: &SendWr) -> Result<(), VerbsError> {
-        if self.wqes.len() == self.cap.max_wr {
+    /// Appends a work request that has passed [`crate::verbs::QpInit::check_send`], with the bytes
+    /// of its message.
+    pub fn post(&mut self, wr: &SendWr, len: u32) -> Result<(), VerbsError> {
+        if self.wqes.len() == self.capacity {
             return Err(VerbsError::NoMemory);
         }
-        let (total, data) = match wr.data {
-            SendData::Sges(sges) if sges.len() > self.cap.max_sge => {
-                return Err(VerbsError::Invalid);
-            }
+        let data = match wr.data {
             SendData::Sges(sges) => {
-                let total = sges.iter().map(|sge| u64::from(sge.length)).sum();
                 let at = self.sges_head + self.sges.len() as u64;
-                (total, DataAt::Sges { at, count: sges.len() as u32 })
+                DataAt::Sges { at, count: sges.len() as u32 }
             }
-            SendData::Inline(bytes) if bytes.len() > self.cap.max_inline => {
-                return Err(VerbsError::NoMemory);
-            }
-            SendData::Inline(bytes) => {
-                let at = self.inline_head + self.inline.len() as u64;
-                (bytes.len() as u64, DataAt::Inline { at })
+            SendData::Inline(_) => {
+                DataAt::Inline { at: self.inline_head + self.inline.len() as u64 }
             }
         };
-        let len = checked_len(wr, total)?;
         match wr.data {
             SendData::Sges(sges) => self.sges.extend(sges),
             SendData::Inline(bytes) => self.inline.extend(bytes),
@@ -219,8 +206,13 @@ impl SendQueue {
                 let sges = self.sges.range(start..start + count as usize);
                 walk(sges, u64::from(offset), out.len(), |sge, skip, range| {
                     let va = sge.addr.wrapping_add(skip);
-                    let span = regions.local(pd, sge.lkey, va, range.len(), false).ok();
-                    span.and_then(|span| memory.read(span, &mut out[range]).ok())
+                    match regions.local(pd, sge.lkey, va, range.len(), false).ok()? {
+                        Local::Memory(span) => memory.read(span, &mut out[range]).ok(),
+                        Local::Null => {
+                            out[range].fill(0);
+                            Some(())
+                        }
+                    }
                 })
             }
         }
@@ -258,8 +250,10 @@ pub(crate) fn scatter<'a>(
 ) -> Result<(), WcStatus> {
     walk(sges, offset, data.len(), |sge, skip, range| {
         let va = sge.addr.wrapping_add(skip);
-        let span = regions.local(pd, sge.lkey, va, range.len(), true).ok()?;
-        memory.write(span, &data[range]).ok()
+        match regions.local(pd, sge.lkey, va, range.len(), true).ok()? {
+            Local::Memory(span) => memory.write(span, &data[range]).ok(),
+            Local::Null => Some(()),
+        }
     })
 }
 
@@ -288,32 +282,4 @@ fn walk<'a>(
         offset = 0;
     }
     if done == len { Ok(()) } else { Err(WcStatus::LocLenErr) }
-}
-
-/// The message length, where the work request's length and address are legal (IBA 11.4.1.1).
-fn checked_len(wr: &SendWr, total: u64) -> Result<u32, VerbsError> {
-    if matches!(wr.data, SendData::Inline(_)) && !wr.op.sends_data() {
-        return Err(VerbsError::Invalid);
-    }
-    let word = |remote: &Remote| remote.addr.is_multiple_of(8);
-    let legal = match &wr.op {
-        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
-            total == 8 && word(remote)
-        }
-        SendOp::AtomicWrite(remote, _) => total == 0 && word(remote),
-        SendOp::Flush { length, level, placement, .. } => {
-            let ranged = *level == FlushLevel::Range;
-            let placements = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
-            total == 0
-                && *placement != Access::NONE
-                && placement.without(placements) == Access::NONE
-                && (!ranged || u64::from(*length) <= crate::MAX_MESSAGE)
-        }
-        SendOp::BindMw { .. } | SendOp::LocalInv(_) => total == 0,
-        _ => true,
-    };
-    if !legal || total > crate::MAX_MESSAGE {
-        return Err(VerbsError::Invalid);
-    }
-    Ok(total as u32)
 }

@@ -19,15 +19,22 @@ pub(crate) struct RecvQueue {
     sges: VecDeque<Sge>,
     capacity: usize,
     max_sge: usize,
+    /// Ever posted.
+    posted: u64,
 }
 
 impl RecvQueue {
     pub fn new(capacity: usize, max_sge: usize) -> RecvQueue {
-        RecvQueue { wqes: VecDeque::new(), sges: VecDeque::new(), capacity, max_sge }
+        RecvQueue { wqes: VecDeque::new(), sges: VecDeque::new(), capacity, max_sge, posted: 0 }
     }
 
     pub fn len(&self) -> usize {
         self.wqes.len()
+    }
+
+    /// Those that have left it, however they did.
+    pub fn taken(&self) -> u64 {
+        self.posted - self.wqes.len() as u64
     }
 
     pub fn capacity(&self) -> usize {
@@ -49,6 +56,7 @@ impl RecvQueue {
         }
         self.wqes.push_back(RecvWqe { wr_id: wr.wr_id, sge_count: wr.sges.len() as u32 });
         self.sges.extend(wr.sges);
+        self.posted += 1;
         Ok(())
     }
 

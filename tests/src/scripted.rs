@@ -86,6 +86,7 @@ impl Scripted {
             QpType::Uc => Opcode(0x20),
             QpType::Ud | QpType::Gsi => Opcode(0x60),
             QpType::XrcSend | QpType::XrcRecv => Opcode(0xa0),
+            QpType::RawPacket => panic!("raw packets have no opcodes"),
         };
         Scripted { node, peer, qpn, srq: srq.or(init.srq), service }
     }

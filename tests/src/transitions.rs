@@ -7,8 +7,15 @@ use AttrMask as M;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 /// Every service.
-pub const TYPES: [QpType; 6] =
-    [QpType::Ud, QpType::Gsi, QpType::Uc, QpType::Rc, QpType::XrcSend, QpType::XrcRecv];
+pub const TYPES: [QpType; 7] = [
+    QpType::Ud,
+    QpType::Gsi,
+    QpType::Uc,
+    QpType::Rc,
+    QpType::XrcSend,
+    QpType::XrcRecv,
+    QpType::RawPacket,
+];
 
 /// Every state.
 pub const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
@@ -51,10 +58,10 @@ pub struct Row {
     pub optional: AttrMask,
 }
 
-/// Columns: UD, GSI, UC, RC, XRC initiator, XRC target.
-type Cells = [&'static [AttrMask]; 6];
+/// Columns: UD, GSI, UC, RC, XRC initiator, XRC target, raw packets.
+type Cells = [&'static [AttrMask]; 7];
 
-const NOTHING: Cells = [&[], &[], &[], &[], &[], &[]];
+const NOTHING: Cells = [&[]; 7];
 const CONNECTED_INIT: &[AttrMask] = &[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS];
 const UC_RTR: &[AttrMask] = &[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN];
 const RC_RTR: &[AttrMask] =
@@ -120,6 +127,7 @@ const ROWS: [(QpState, QpState, Cells, Cells); 9] = [
             CONNECTED_INIT,
             CONNECTED_INIT,
             CONNECTED_INIT,
+            &[M::PORT],
         ],
         NOTHING,
     ),
@@ -134,25 +142,41 @@ const ROWS: [(QpState, QpState, Cells, Cells); 9] = [
             CONNECTED_INIT,
             CONNECTED_INIT,
             CONNECTED_INIT,
+            &[M::PORT],
         ],
     ),
     (
         Init,
         Rtr,
-        [&[], &[], UC_RTR, RC_RTR, UC_RTR, RC_RTR],
-        [UD_KEYS, UD_KEYS, RTR_OPTIONAL, RTR_OPTIONAL, RTR_OPTIONAL, RTR_OPTIONAL],
+        [&[], &[], UC_RTR, RC_RTR, UC_RTR, RC_RTR, &[]],
+        [UD_KEYS, UD_KEYS, RTR_OPTIONAL, RTR_OPTIONAL, RTR_OPTIONAL, RTR_OPTIONAL, &[]],
     ),
     (
         Rtr,
         Rts,
-        [&[M::SQ_PSN], &[M::SQ_PSN], &[M::SQ_PSN], RC_RTS, RC_RTS, &[M::SQ_PSN, M::TIMEOUT]],
-        [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING],
+        [&[M::SQ_PSN], &[M::SQ_PSN], &[M::SQ_PSN], RC_RTS, RC_RTS, &[M::SQ_PSN, M::TIMEOUT], &[]],
+        [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING, &[]],
     ),
-    (Rts, Rts, NOTHING, [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING]),
-    (Rts, Sqd, NOTHING, [NOTIFY; 6]),
-    (Sqd, Sqd, NOTHING, [UD_KEYS, UD_KEYS, SQD_UC, SQD_RC, SQD_XRC_SEND, SQD_XRC_RECV]),
-    (Sqd, Rts, NOTHING, [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING]),
-    (Sqe, Rts, NOTHING, [UD_RUNNING, UD_RUNNING, &[M::CUR_STATE, M::ACCESS_FLAGS], &[], &[], &[]]),
+    (
+        Rts,
+        Rts,
+        NOTHING,
+        [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING, &[]],
+    ),
+    (Rts, Sqd, NOTHING, [NOTIFY, NOTIFY, NOTIFY, NOTIFY, NOTIFY, NOTIFY, &[]]),
+    (Sqd, Sqd, NOTHING, [UD_KEYS, UD_KEYS, SQD_UC, SQD_RC, SQD_XRC_SEND, SQD_XRC_RECV, &[]]),
+    (
+        Sqd,
+        Rts,
+        NOTHING,
+        [UD_RUNNING, UD_RUNNING, UC_RUNNING, RC_RUNNING, UC_RUNNING, RC_RUNNING, &[]],
+    ),
+    (
+        Sqe,
+        Rts,
+        NOTHING,
+        [UD_RUNNING, UD_RUNNING, &[M::CUR_STATE, M::ACCESS_FLAGS], &[], &[], &[], &[]],
+    ),
 ];
 
 /// The row of a transition; `None` if it does not exist.

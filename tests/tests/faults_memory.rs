@@ -474,7 +474,7 @@ fn remote_writing_needs_local_writing() {
     }
 }
 
-/// A region given a new range or domain is not reached by its old key.
+/// A region given a new range is not reached by its old key.
 #[test]
 fn an_old_key_is_dead_after_a_change() {
     let mut windows = Windows::new();

@@ -107,6 +107,20 @@ fn everything_after_an_error_flushes() {
     }
 }
 
+/// What a QP completed in its last life is not for who uses it next.
+#[test]
+fn completions_of_a_qp_are_gone_after_reset() {
+    let mut rig = Rig::new(QpType::Rc);
+    let sges = [rig.link.a.sge(0, 8)];
+    let bad = SendOp::Write(Remote { addr: 0, rkey: 0x100 });
+    for wr_id in 0..3 {
+        rig.post_wr(wr_id, bad, SendData::Sges(&sges), SendFlags::SIGNALED);
+    }
+    rig.link.settle();
+    rig.link.a.to_state(rig.a, QpState::Reset);
+    assert_eq!(rig.sent(), []);
+}
+
 /// P39: a work request that is refused leaves those before and after it alone.
 #[test]
 fn a_refused_work_request_leaves_the_others_alone() {

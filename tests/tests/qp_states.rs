@@ -221,19 +221,6 @@ fn a_qp_used_again_starts_at_its_new_psns() {
     }
 }
 
-#[test]
-fn completions_outlive_a_reset() {
-    let mut link = Link::default();
-    let (a, b) = link.pair(QpType::Rc);
-    link.b.post_recv(b, 1, 0, 8);
-    link.a.post(a, 2, SendOp::Send, 0, 8);
-    link.settle();
-    link.a.to_state(a, Reset);
-    link.b.to_state(b, Reset);
-    assert_eq!(statuses(&link.a.sent()), [(2, WcStatus::Success)]);
-    assert_eq!(statuses(&link.b.received()), [(1, WcStatus::Success)]);
-}
-
 fn to_sqd(scripted: &mut Scripted, notify: bool) {
     let attr = QpAttr { qp_state: Sqd, en_sqd_async_notify: notify, ..QpAttr::default() };
     let mask = AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY;

@@ -25,7 +25,8 @@ impl Maker {
 
     /// A QP in `state`; `None` if the service never gets there.
     fn qp_in(&mut self, state: QpState) -> Option<Qpn> {
-        let can_enter_sqe = matches!(self.qp_type, QpType::Ud | QpType::Gsi | QpType::Uc);
+        type T = QpType;
+        let can_enter_sqe = matches!(self.qp_type, T::Ud | T::Gsi | T::Uc | T::RawPacket);
         if state == QpState::Sqe && !can_enter_sqe {
             return None;
         }
@@ -152,6 +153,11 @@ fn xrc_initiator_transitions() {
 #[test]
 fn xrc_target_transitions() {
     check_service(QpType::XrcRecv);
+}
+
+#[test]
+fn raw_packet_transitions() {
+    check_service(QpType::RawPacket);
 }
 
 /// Without STATE in the mask a QP stays where it is, by the row from its state to itself.

@@ -9,6 +9,9 @@ use WcStatus::{RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 
 const ACK: u8 = 0x1f;
 
+/// No moments.
+const NEVER: [u64; 0] = [];
+
 /// The delay of each RNR timer code, in microseconds.
 const RNR_US: [u64; 32] = [
     655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
@@ -55,7 +58,7 @@ fn rnr_wait_is_not_cut_short_by_the_ack_timer() {
     let mut scripted = Scripted::rc_with(|attr| attr.timeout = 1);
     one_send(&mut scripted);
     scripted.answer(PSN, rnr(14)).unwrap();
-    assert_eq!(moments(&mut scripted, 1_280 * US - 1), []);
+    assert_eq!(moments(&mut scripted, 1_280 * US - 1), NEVER);
     assert_eq!(moments(&mut scripted, US).len(), 1);
 }
 
@@ -67,7 +70,7 @@ fn nothing_is_sent_during_an_rnr_wait() {
     scripted.answer(PSN, rnr(14)).unwrap();
     let remote = scripted.node.remote(0);
     scripted.node.post(scripted.qpn, 2, SendOp::Write(remote), 0, 8);
-    assert_eq!(moments(&mut scripted, 1_279 * US), []);
+    assert_eq!(moments(&mut scripted, 1_279 * US), NEVER);
     let at_end = scripted.node.run_for(2 * US);
     let psns: Vec<u32> = at_end.iter().map(|(_, seen)| seen.psn() - PSN).collect();
     assert_eq!(psns, [0, 1]);
@@ -208,7 +211,7 @@ fn the_ack_timer_runs_its_time() {
         let mut scripted = Scripted::rc_with(|attr| attr.timeout = code as u8);
         one_send(&mut scripted);
         let timeout = 4096u64 << code;
-        assert_eq!(moments(&mut scripted, timeout - 1), [], "code {code}: early");
+        assert_eq!(moments(&mut scripted, timeout - 1), NEVER, "code {code}: early");
         assert_eq!(moments(&mut scripted, 3 * timeout).len().min(1), 1, "code {code}: late");
     }
 }
@@ -217,7 +220,7 @@ fn the_ack_timer_runs_its_time() {
 fn timeout_code_zero_waits_for_ever() {
     let mut scripted = Scripted::rc_with(|attr| attr.timeout = 0);
     one_send(&mut scripted);
-    assert_eq!(moments(&mut scripted, 100_000 * SEC), []);
+    assert_eq!(moments(&mut scripted, 100_000 * SEC), NEVER);
     scripted.answer(PSN, ACK).unwrap();
     assert_eq!(sent(&mut scripted), [(1, Success)]);
 }
@@ -232,12 +235,12 @@ fn the_ack_timer_restarts_on_progress_and_stops_when_idle() {
     }
     scripted.frames();
     for at in 0..2 {
-        assert_eq!(moments(&mut scripted, 60 * MS), [], "ACK {at}");
+        assert_eq!(moments(&mut scripted, 60 * MS), NEVER, "ACK {at}");
         scripted.answer(PSN + at, ACK).unwrap();
     }
-    assert_eq!(moments(&mut scripted, 66 * MS), []);
+    assert_eq!(moments(&mut scripted, 66 * MS), NEVER);
     scripted.answer(PSN + 2, ACK).unwrap();
-    assert_eq!(moments(&mut scripted, 100 * SEC), []);
+    assert_eq!(moments(&mut scripted, 100 * SEC), NEVER);
     assert_eq!(scripted.state(), QpState::Rts);
     assert_eq!(scripted.node.device.poll_timeout(), None);
 }

@@ -199,11 +199,15 @@ fn addresses_are_for_datagrams() {
         let sges = [scripted.node.sge(0, 8)];
         let target = |ah| Some(UdTarget { ah, qpn: Qpn(9), qkey: 1 });
         let is_ud = qp_type == QpType::Ud;
-        for (ud, legal) in [(None, !is_ud), (target(ah), is_ud), (target(foreign), false)] {
+        for (ud, legal) in [(None, !is_ud), (target(ah), is_ud), (target(foreign), is_ud)] {
             let wr = SendWr { ud, ..SendWr::new(1, SendOp::Send, &sges) };
             let outcome = scripted.node.device.post_send(scripted.qpn, &wr);
             assert_eq!(outcome.is_ok(), legal, "{ud:?} on {qp_type:?}");
         }
+        // That its handle is of another domain is found when the packet is built.
+        scripted.frames();
+        let failed = scripted.node.sent().iter().any(|wc| wc.status == WcStatus::LocQpOpErr);
+        assert_eq!(failed, is_ud, "{qp_type:?}");
     }
 }
 

@@ -372,6 +372,7 @@ fn masks(qp_type: QpType) -> [AttrMask; 3] {
     let init = match qp_type {
         QpType::Ud => M::PKEY_INDEX | M::PORT | M::QKEY,
         QpType::Gsi => M::PKEY_INDEX | M::QKEY,
+        QpType::RawPacket => M::PORT,
         _ => M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS,
     };
     let connected = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
@@ -379,6 +380,7 @@ fn masks(qp_type: QpType) -> [AttrMask; 3] {
     let requester = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
     match qp_type {
         QpType::Ud | QpType::Gsi => [init, M::NONE, M::SQ_PSN],
+        QpType::RawPacket => [init, M::NONE, M::NONE],
         QpType::Uc => [init, connected, M::SQ_PSN],
         QpType::XrcSend => [init, connected, M::SQ_PSN | requester],
         QpType::XrcRecv => [init, connected | responder, M::SQ_PSN | M::TIMEOUT],

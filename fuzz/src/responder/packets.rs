@@ -92,7 +92,8 @@ fn opcode(qp_type: QpType, choice: &Choice) -> Opcode {
     let base = match qp_type {
         QpType::Rc => Opcode::RC_SEND_FIRST,
         QpType::Uc => Opcode::UC_SEND_FIRST,
-        QpType::Ud | QpType::Gsi => Opcode(Opcode::UD_SEND_ONLY.0 & 0xe0),
+        // A raw packet QP takes none; this would find out.
+        QpType::Ud | QpType::Gsi | QpType::RawPacket => Opcode(Opcode::UD_SEND_ONLY.0 & 0xe0),
         QpType::XrcSend | QpType::XrcRecv => Opcode::XRC_SEND_FIRST,
     };
     match choice.twist() {

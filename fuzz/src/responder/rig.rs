@@ -140,6 +140,7 @@ fn config(input: &mut Input) -> WorldConfig {
         burst: 4,
         active_mtu: ACTIVE_MTU,
         pkeys: vec![0xffff, 0x8001],
+        qpns: 0..1 << 24,
     };
     let vlan = input.flag().then_some(42);
     WorldConfig { device, addressing, vlan, arena_capacity: 1 << 15, ..WorldConfig::default() }

@@ -25,6 +25,7 @@ impl Qp {
                 Ok(len) => {
                     self.requester.move_to(index + 1);
                     env.shared.counters.sent_pkts += 1;
+                    self.counters.sent_pkts += 1;
                     env.shared.counters.rdma_sends += 1;
                     if let Some(wqe) = self.sq.get_mut(index) {
                         wqe.progress = crate::sq::Progress::Done;
@@ -51,7 +52,8 @@ impl Qp {
         if len > env.shared.port.active_mtu.bytes() {
             return Err(WcStatus::LocLenErr);
         }
-        let ah = env.shared.ahs.get(to.ah.0).ok_or(WcStatus::LocQpOpErr)?;
+        let ah = env.shared.ahs.get(to.ah.0).filter(|ah| Some(ah.pd) == self.init.pd);
+        let ah = ah.ok_or(WcStatus::LocQpOpErr)?;
         let mut path = ah.path.clone();
         path.set_source_port(source_port(path.attr.flow_label, self.qpn.0, to.qpn.0));
         let (suffix, imm_dt) = match op {
@@ -122,7 +124,7 @@ impl Qp {
             grh: true,
             solicited: headers.bth.solicited,
             pkey_index: self.pkey_index_of(env.shared, headers.bth.pkey),
-            sl: headers.eth.vlan.map_or(0, |vlan| vlan.pcp),
+            sl: net_code(&headers.net),
             ..Received::NOTHING
         };
         self.complete_held(env.shared, WcStatus::Success, &received);
@@ -159,6 +161,16 @@ impl Qp {
     /// Whether it may get a copy of a multicast datagram with this Q_Key.
     pub fn hears_multicast(&self, qkey: u32) -> bool {
         self.init.qp_type == QpType::Ud && self.takes(Kind::Send) && self.qkey() == qkey
+    }
+}
+
+/// What stands for the service level, which Ethernet does not have: the kind of network header, in
+/// the numbers of mlx5 devices. UCX finds the destination's address in the 40 bytes by it.
+fn net_code(net: &Net) -> u8 {
+    match net {
+        Net::V1(_) => 0,
+        Net::V6(_) => 1,
+        Net::V4(_) => 2,
     }
 }
 

@@ -1,12 +1,13 @@
 //! A queue pair: its state and attributes, and what its halves share.
 //!
 //! `requester` turns work requests into packets, `completer` retires them as answers arrive,
-//! `responder` serves the peer's requests and `datagram` does UD. `modify` holds the table of
-//! states and attributes.
+//! `responder` serves the peer's requests, `datagram` does UD and `raw` whole frames. `modify`
+//! holds the table of states and attributes.
 
 mod completer;
 mod datagram;
 mod modify;
+mod raw;
 mod records;
 mod replies;
 mod requester;
@@ -16,13 +17,13 @@ mod unreliable;
 use std::collections::VecDeque;
 
 use crate::ah::{AddressHandle, Path};
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::cq::CompletionQueue;
 use crate::discard::Discard;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::port::Port;
-use crate::sq::{SendCap, SendQueue};
+use crate::sq::SendQueue;
 use crate::srq::{HeldRecv, RecvQueue, SharedRecvQueue};
 use crate::table::Table;
 use crate::time::Instant;
@@ -31,6 +32,8 @@ use crate::verbs::{
     SendWr, Srq, VerbsError, Wc, WcOpcode, WcStatus,
 };
 use crate::wire::{Kind, Packet, Transport};
+
+pub use modify::{Transition, transition};
 
 use replies::Replies;
 use requester::Requester;
@@ -51,6 +54,8 @@ pub(crate) struct Shared {
     pub ident: u16,
     /// A CQ has lost a completion since the device last looked for QPs to fail.
     pub cq_overrun: bool,
+    /// CQs that have got completions, each once.
+    pub ready_cqs: VecDeque<Cq>,
 }
 
 /// Bounds of the protocol engine.
@@ -81,6 +86,10 @@ impl Shared {
         if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.push(cq, wc, &mut self.events);
             self.cq_overrun |= queue.overrun;
+            if !queue.is_ready {
+                queue.is_ready = true;
+                self.ready_cqs.push_back(cq);
+            }
         }
     }
 }
@@ -105,6 +114,7 @@ pub(crate) struct Qp {
     pub in_line: bool,
     /// Requests go before replies in the present burst.
     requests_first: bool,
+    pub counters: QpCounters,
 }
 
 /// What a completed receive tells beyond its status.
@@ -144,11 +154,7 @@ impl Qp {
             attr: QpAttr::default(),
             path: None,
             pkey: 0,
-            sq: SendQueue::new(SendCap {
-                max_wr: cap.max_send_wr as usize,
-                max_sge: cap.max_send_sge as usize,
-                max_inline: cap.max_inline_data as usize,
-            }),
+            sq: SendQueue::new(cap.max_send_wr as usize),
             requester: Requester::default(),
             rq: RecvQueue::new(cap.max_recv_wr as usize, cap.max_recv_sge as usize),
             responder: Responder::default(),
@@ -156,26 +162,45 @@ impl Qp {
             group_count: 0,
             in_line: false,
             requests_first: false,
+            counters: QpCounters::default(),
             init,
         }
     }
 
-    /// The transport whose opcodes it speaks.
-    pub fn transport(&self) -> Transport {
+    /// The transport whose opcodes it speaks; raw packets have none.
+    pub fn transport(&self) -> Option<Transport> {
         match self.init.qp_type {
-            QpType::Rc => Transport::Rc,
-            QpType::Uc => Transport::Uc,
-            QpType::Ud | QpType::Gsi => Transport::Ud,
-            QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
+            QpType::Rc => Some(Transport::Rc),
+            QpType::Uc => Some(Transport::Uc),
+            QpType::Ud | QpType::Gsi => Some(Transport::Ud),
+            QpType::XrcSend | QpType::XrcRecv => Some(Transport::Xrc),
+            QpType::RawPacket => None,
         }
     }
 
     pub fn is_reliable(&self) -> bool {
-        matches!(self.transport(), Transport::Rc | Transport::Xrc)
+        matches!(self.transport(), Some(Transport::Rc | Transport::Xrc))
     }
 
     pub fn is_datagram(&self) -> bool {
-        self.transport() == Transport::Ud
+        self.transport() == Some(Transport::Ud)
+    }
+
+    /// Send work requests that have retired since it was made.
+    pub fn sends_retired(&self) -> u64 {
+        self.sq.head
+    }
+
+    /// Receive work requests of its own queue that have retired since it was made.
+    pub fn recvs_retired(&self) -> u64 {
+        let held = self.responder.holds && self.init.srq.is_none();
+        self.rq.taken() - u64::from(held)
+    }
+
+    /// Work requests that have not retired: of the send queue, and of its own receive queue.
+    pub fn outstanding(&self) -> (usize, usize) {
+        let held = self.responder.holds && self.init.srq.is_none();
+        (self.sq.len(), self.rq.len() + usize::from(held))
     }
 
     /// Q_Key that incoming datagrams must carry.
@@ -246,11 +271,8 @@ impl Qp {
     }
 
     pub fn post_send(&mut self, shared: &mut Shared, wr: &SendWr) -> Result<(), VerbsError> {
-        self.check_send(shared, wr)?;
-        match self.state {
-            QpState::Reset | QpState::Init | QpState::Rtr => return Err(VerbsError::Invalid),
-            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => self.sq.post(wr)?,
-        }
+        let len = self.init.check_send(self.state, wr)?;
+        self.sq.post(wr, len)?;
         if matches!(self.state, QpState::Sqe | QpState::Err) {
             self.flush_sends(shared);
         }
@@ -258,45 +280,10 @@ impl Qp {
     }
 
     pub fn post_recv(&mut self, shared: &mut Shared, wr: &RecvWr) -> Result<(), VerbsError> {
-        let has_own_queue = self.init.srq.is_none() && self.init.recv_cq.is_some();
-        if self.state == QpState::Reset || !has_own_queue {
-            return Err(VerbsError::Invalid);
-        }
+        self.init.check_recv(self.state, wr)?;
         self.rq.post(wr, usize::from(self.responder.holds))?;
         if self.state == QpState::Err {
             self.flush_receives(shared);
-        }
-        Ok(())
-    }
-
-    /// Which operations the service has (verbs table of opcodes and QP types).
-    fn check_send(&self, shared: &Shared, wr: &SendWr) -> Result<(), VerbsError> {
-        let service_has_it = match (self.init.qp_type, &wr.op) {
-            (QpType::Rc | QpType::XrcSend, _) => true,
-            (QpType::Uc, op) => matches!(
-                op,
-                SendOp::Send
-                    | SendOp::SendImm(_)
-                    | SendOp::Write(_)
-                    | SendOp::WriteImm(..)
-                    | SendOp::BindMw { .. }
-                    | SendOp::LocalInv(_)
-            ),
-            (QpType::Ud | QpType::Gsi, op) => matches!(op, SendOp::Send | SendOp::SendImm(_)),
-            (QpType::XrcRecv, _) => false,
-        };
-        if !service_has_it {
-            return Err(VerbsError::NotSupported);
-        }
-        let addressed = match (self.is_datagram(), &wr.ud) {
-            (true, Some(to)) => {
-                shared.ahs.get(to.ah.0).is_some_and(|ah| Some(ah.pd) == self.init.pd)
-            }
-            (is_datagram, to) => is_datagram == to.is_some(),
-        };
-        let xrc_addressed = wr.srqn.is_some() || wr.op.is_local();
-        if !addressed || self.init.qp_type == QpType::XrcSend && !xrc_addressed {
-            return Err(VerbsError::Invalid);
         }
         Ok(())
     }

@@ -9,10 +9,13 @@ use crate::wire::source_port;
 use AttrMask as M;
 use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
-/// Attributes a transition needs and those it may have besides.
-struct Row {
-    required: AttrMask,
-    optional: AttrMask,
+/// Attributes a transition needs and those it may have besides ([`transition`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Must be given.
+    pub required: AttrMask,
+    /// May be given.
+    pub optional: AttrMask,
 }
 
 const NONE: AttrMask = AttrMask::NONE;
@@ -26,9 +29,9 @@ const fn set<const N: usize>(masks: [AttrMask; N]) -> AttrMask {
     all
 }
 
-/// The row of a transition; `None` if there is no such transition.
-fn row(qp_type: QpType, from: QpState, to: QpState) -> Option<Row> {
-    let row = |required, optional| Some(Row { required, optional });
+/// What a QP of a service needs to go from one state to another; `None` if it cannot.
+pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition> {
+    let row = |required, optional| Some(Transition { required, optional });
     match (from, to) {
         (Reset, Error) => None,
         (_, Reset | Error) => row(NONE, NONE),
@@ -37,7 +40,7 @@ fn row(qp_type: QpType, from: QpState, to: QpState) -> Option<Row> {
         (Init, Rtr) => row(init_to_rtr(qp_type), init_to_rtr_optional(qp_type)),
         (Rtr, Rts) => row(rtr_to_rts(qp_type), running_optional(qp_type)),
         (Rts, Rts) | (Sqd, Rts) => row(NONE, running_optional(qp_type)),
-        (Rts, Sqd) => row(NONE, M::EN_SQD_ASYNC_NOTIFY),
+        (Rts, Sqd) => row(NONE, rts_to_sqd_optional(qp_type)),
         (Sqd, Sqd) => row(NONE, sqd_optional(qp_type)),
         (Sqe, Rts) => row(NONE, sqe_to_rts_optional(qp_type)),
         _ => None,
@@ -49,6 +52,7 @@ fn of_init(qp_type: QpType) -> AttrMask {
     match qp_type {
         QpType::Ud => set([M::PKEY_INDEX, M::PORT, M::QKEY]),
         QpType::Gsi => set([M::PKEY_INDEX, M::QKEY]),
+        QpType::RawPacket => M::PORT,
         _ => set([M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
     }
 }
@@ -56,7 +60,7 @@ fn of_init(qp_type: QpType) -> AttrMask {
 fn init_to_rtr(qp_type: QpType) -> AttrMask {
     const CONNECTED: AttrMask = set([M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN]);
     match qp_type {
-        QpType::Ud | QpType::Gsi => NONE,
+        QpType::Ud | QpType::Gsi | QpType::RawPacket => NONE,
         QpType::Uc | QpType::XrcSend => CONNECTED,
         QpType::Rc | QpType::XrcRecv => {
             CONNECTED.with(M::MAX_DEST_RD_ATOMIC).with(M::MIN_RNR_TIMER)
@@ -67,12 +71,14 @@ fn init_to_rtr(qp_type: QpType) -> AttrMask {
 fn init_to_rtr_optional(qp_type: QpType) -> AttrMask {
     match qp_type {
         QpType::Ud | QpType::Gsi => set([M::PKEY_INDEX, M::QKEY]),
+        QpType::RawPacket => NONE,
         _ => set([M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX]),
     }
 }
 
 fn rtr_to_rts(qp_type: QpType) -> AttrMask {
     match qp_type {
+        QpType::RawPacket => NONE,
         QpType::Ud | QpType::Gsi | QpType::Uc => M::SQ_PSN,
         QpType::XrcRecv => set([M::SQ_PSN, M::TIMEOUT]),
         QpType::Rc | QpType::XrcSend => {
@@ -86,9 +92,17 @@ fn running_optional(qp_type: QpType) -> AttrMask {
     const CONNECTED: AttrMask =
         set([M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]);
     match qp_type {
+        QpType::RawPacket => NONE,
         QpType::Ud | QpType::Gsi => set([M::CUR_STATE, M::QKEY]),
         QpType::Uc | QpType::XrcSend => CONNECTED,
         QpType::Rc | QpType::XrcRecv => CONNECTED.with(M::MIN_RNR_TIMER),
+    }
+}
+
+fn rts_to_sqd_optional(qp_type: QpType) -> AttrMask {
+    match qp_type {
+        QpType::RawPacket => NONE,
+        _ => M::EN_SQD_ASYNC_NOTIFY,
     }
 }
 
@@ -99,6 +113,7 @@ fn sqd_optional(qp_type: QpType) -> AttrMask {
         set([M::PORT, M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::MAX_QP_RD_ATOMIC]);
     const RESPONDER: AttrMask = set([M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]);
     match qp_type {
+        QpType::RawPacket => NONE,
         QpType::Ud | QpType::Gsi => set([M::PKEY_INDEX, M::QKEY]),
         QpType::Uc => UC,
         QpType::Rc => set([UC, REQUESTER, RESPONDER]),
@@ -129,7 +144,7 @@ impl Qp {
     ) -> Result<(), VerbsError> {
         let from = self.claimed_state(attr, mask)?;
         let to = if mask.has(M::STATE) { attr.qp_state } else { from };
-        let row = row(self.init.qp_type, from, to).ok_or(VerbsError::Invalid)?;
+        let row = transition(self.init.qp_type, from, to).ok_or(VerbsError::Invalid)?;
         let allowed = row.required.with(row.optional).with(M::STATE);
         if !mask.has(row.required) || mask.without(allowed) != NONE {
             return Err(VerbsError::Invalid);

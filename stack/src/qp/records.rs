@@ -88,6 +88,7 @@ impl Qp {
     ) -> Result<(), Discard> {
         let psn = packet.headers.bth.psn;
         env.shared.counters.duplicate_request += 1;
+        self.counters.duplicate_request += 1;
         if matches!(info.kind, Kind::Send | Kind::Write) {
             let acknowledged = self.acknowledgeable_after(psn);
             self.replies.acknowledge_again(acknowledged, self.responder.msn);

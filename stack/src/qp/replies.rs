@@ -261,14 +261,15 @@ impl Qp {
     }
 
     fn emit_reply(
-        &self,
+        &mut self,
         env: &mut Env,
         frame: &mut [u8],
         response: &Response,
     ) -> Result<usize, NakCode> {
         let path = self.path.as_ref().ok_or(NakCode::RemoteOperational)?;
         let (kind, position) = (response.kind, response.position);
-        let opcode = Opcode::encode(self.transport(), kind, position, Suffix::None)
+        let transport = self.transport().ok_or(NakCode::RemoteOperational)?;
+        let opcode = Opcode::encode(transport, kind, position, Suffix::None)
             .ok_or(NakCode::RemoteOperational)?;
         let payload_len = response.payload_len;
         let bth = self.bth(opcode, response.psn, payload_len);
@@ -281,6 +282,7 @@ impl Qp {
             env.memory.read(span, out).map_err(|_| NakCode::RemoteOperational)?;
         }
         env.shared.counters.sent_pkts += 1;
+        self.counters.sent_pkts += 1;
         Ok(seal(frame, &layout, payload_len))
     }
 

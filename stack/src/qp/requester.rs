@@ -127,8 +127,10 @@ impl Qp {
 
     /// Writes the next request packet into `frame`.
     pub(super) fn transmit_request(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
-        if self.is_datagram() {
-            return self.transmit_datagram(env, frame);
+        match self.transport() {
+            None => return self.transmit_raw(env, frame),
+            Some(Transport::Ud) => return self.transmit_datagram(env, frame),
+            Some(_) => {}
         }
         loop {
             let sends = matches!(self.state, QpState::Rts | QpState::Sqd);
@@ -251,13 +253,13 @@ impl Qp {
         let plan = Plan::new(wqe, self.requester.packet, mtu);
         let psn = self.psn_of(wqe);
         let ack_req = self.is_reliable() && self.asks_for_ack(env, &plan);
-        let opcode = Opcode::encode(self.transport(), plan.kind, plan.position, plan.suffix)
+        let transport = self.transport().ok_or(WcStatus::LocQpOpErr)?;
+        let opcode = Opcode::encode(transport, plan.kind, plan.position, plan.suffix)
             .ok_or(WcStatus::LocQpOpErr)?;
         let solicited =
             plan.ends_message && plan.may_solicit && wqe.flags.has(SendFlags::SOLICITED);
         let ext = Extensions {
-            xrceth: (self.transport() == Transport::Xrc)
-                .then_some(XrcEth { reserved: 0, srqn: wqe.srqn }),
+            xrceth: (transport == Transport::Xrc).then_some(XrcEth { reserved: 0, srqn: wqe.srqn }),
             ..plan.ext
         };
         let payload_len = plan.payload_len as usize;
@@ -304,11 +306,13 @@ impl Qp {
         let reliable = self.is_reliable();
         let requester = &mut self.requester;
         env.shared.counters.sent_pkts += 1;
+        self.counters.sent_pkts += 1;
         requester.packet += plan.psns;
         if bth.psn == requester.next_psn {
             requester.next_psn = bth.psn.advance(plan.psns);
         } else {
             env.shared.counters.retransmitted_pkts += 1;
+            self.counters.retransmitted_pkts += 1;
         }
         if plan.last {
             requester.move_to(index + 1);

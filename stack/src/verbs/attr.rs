@@ -20,10 +20,23 @@ pub enum QpState {
     Rts = 3,
     /// Send queue drained or draining.
     Sqd = 4,
-    /// Send queue error (UC, UD).
+    /// Send queue error (UC, UD, raw packets).
     Sqe = 5,
     /// Error; all work requests are flushed.
     Err = 6,
+}
+
+impl QpState {
+    /// Every state, by its value.
+    pub const ALL: [QpState; 7] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Sqd,
+        QpState::Sqe,
+        QpState::Err,
+    ];
 }
 
 /// Service of a QP.
@@ -38,6 +51,9 @@ pub enum QpType {
     Uc = 3,
     /// Unreliable datagram.
     Ud = 4,
+    /// Raw packets: sends whole Ethernet frames of the application's own making. Receives may be
+    /// posted, but nothing is steered to such a QP: they only ever complete flushed.
+    RawPacket = 8,
     /// XRC initiator.
     XrcSend = 9,
     /// XRC target.

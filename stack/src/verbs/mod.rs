@@ -2,6 +2,7 @@
 //! values are those of libibverbs, so that a C ABI can pass them through.
 
 mod attr;
+mod check;
 mod flags;
 mod wc;
 mod wr;
@@ -43,6 +44,11 @@ handles! {
     Srq,
     /// An XRC domain.
     Xrcd,
+}
+
+impl Mr {
+    /// No region: what the unbinding of a window may name.
+    pub const NONE: Mr = Mr(0);
 }
 
 /// A queue pair number, 24 bits; the handle of its QP.

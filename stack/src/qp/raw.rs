@@ -1,0 +1,50 @@
+//! Raw packets: whole Ethernet frames of the application's own making, put on the link as they are.
+//! Nothing is added, neither headers nor ICRC nor FCS, and nothing is steered to such a QP.
+
+use super::{Env, Qp};
+use crate::ah::MAX_OVERHEAD;
+use crate::sq::Progress;
+use crate::verbs::{QpState, WcStatus};
+
+/// Destination, source and EtherType.
+const HEADER_LEN: usize = 14;
+
+impl Qp {
+    /// Sends the next frame; it completes as soon as it has left.
+    pub(super) fn transmit_raw(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
+        while self.state == QpState::Rts {
+            let index = self.requester.wqe;
+            let len = self.sq.get(index)?.len as usize;
+            match self.build_raw(env, frame, index, len) {
+                Ok(()) => {
+                    self.requester.move_to(index + 1);
+                    env.shared.counters.sent_pkts += 1;
+                    self.counters.sent_pkts += 1;
+                    if let Some(wqe) = self.sq.get_mut(index) {
+                        wqe.progress = Progress::Done;
+                    }
+                    self.retire(env);
+                    return Some(len);
+                }
+                Err(status) => self.fail_in_order(env, index, status),
+            }
+        }
+        None
+    }
+
+    /// Gathers the frame: at least an Ethernet header, at most what the link takes.
+    fn build_raw(
+        &self,
+        env: &Env,
+        frame: &mut [u8],
+        index: u64,
+        len: usize,
+    ) -> Result<(), WcStatus> {
+        let longest = env.shared.port.active_mtu.bytes() + MAX_OVERHEAD;
+        if !(HEADER_LEN..=longest).contains(&len) {
+            return Err(WcStatus::LocLenErr);
+        }
+        let pd = self.init.pd.ok_or(WcStatus::LocProtErr)?;
+        self.sq.gather(index, 0, &mut frame[..len], pd, &env.shared.regions, env.memory)
+    }
+}
