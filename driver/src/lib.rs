@@ -1,9 +1,20 @@
-//! Around the transport: memory the library owns, the links frames travel on, and a world of
-//! devices on a virtual clock.
+//! RDMA over a RoCE v2 stack in userspace.
+//!
+//! Around the transport: the engine that drives a device, the fabric between the processes
+//! of a host, memory the library owns, the links frames travel on, and a world of devices on a
+//! virtual clock. [`config`] is what a user may set, [`identity`] which devices follow from it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+// The models use parts of what the engine does.
+#![cfg_attr(loom, allow(dead_code))]
 
+pub mod config;
 pub mod frame;
+pub mod identity;
 pub mod memory;
 pub mod rand;
 pub mod world;
+
+pub use ferroce_stack::gid::Gid;
+pub use ferroce_stack::psn::Psn;
+pub use ferroce_stack::verbs;
