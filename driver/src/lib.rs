@@ -1,6 +1,6 @@
 //! RDMA over a RoCE v2 stack in userspace.
 //!
-//! Around the transport: the engine that drives a device, the fabric between the processes
+//! Around the transport: the [`engine`] that drives a device, the [`fabric`] between the processes
 //! of a host, memory the library owns, the links frames travel on, and a world of devices on a
 //! virtual clock. [`config`] is what a user may set, [`identity`] which devices follow from it.
 
@@ -9,10 +9,22 @@
 #![cfg_attr(loom, allow(dead_code))]
 
 pub mod config;
+mod doorbell;
+#[cfg(not(loom))]
+pub mod engine;
+mod event;
+#[cfg(not(loom))]
+pub mod fabric;
 pub mod frame;
 pub mod identity;
 pub mod memory;
+mod progress;
 pub mod rand;
+#[allow(unsafe_code)]
+pub mod ring;
+mod sync;
+#[allow(unsafe_code)]
+mod sys;
 pub mod world;
 
 pub use ferroce_stack::gid::Gid;

@@ -1,7 +1,8 @@
 //! How frames travel: the in-memory link ([`wire`]), what goes wrong on it ([`fault`]), and the
-//! record of it all ([`pcap`]).
+//! record of it all ([`pcap`]; several processes share one by `tap`).
 
 pub mod fault;
 pub mod pcap;
 pub mod rule;
+pub(crate) mod tap;
 pub mod wire;

@@ -39,14 +39,48 @@ impl Format {
 
 type Output = BufWriter<Box<dyn Write>>;
 
-enum Writer {
-    Pcap(PcapWriter<Output>),
-    PcapNg(PcapNgWriter<Output>),
+/// Writes records in either format.
+pub(super) enum Writer<W: Write> {
+    Pcap(PcapWriter<W>),
+    PcapNg(PcapNgWriter<W>),
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file's head: the format is that of `path`'s extension, the nodes `nodes`.
+    pub fn new(output: W, path: &Path, nodes: usize) -> io::Result<Writer<W>> {
+        Writer::with_format(output, Format::of(path), nodes)
+    }
+
+    fn with_format(output: W, format: Format, nodes: usize) -> io::Result<Writer<W>> {
+        match format {
+            Format::Pcap => new_pcap(output).map(Writer::Pcap),
+            Format::PcapNg => new_pcapng(output, nodes).map(Writer::PcapNg),
+        }
+        .map_err(to_io)
+    }
+
+    /// Writes a record of `frame`, sent by `node` at `timestamp`.
+    pub fn write(&mut self, timestamp: Duration, node: usize, frame: &[u8]) -> io::Result<()> {
+        let original_len = frame.len() as u32;
+        let outcome = match self {
+            Writer::Pcap(writer) => {
+                writer.write_packet(&PcapPacket::new(timestamp, original_len, frame))
+            }
+            Writer::PcapNg(writer) => writer.write_pcapng_block(EnhancedPacketBlock {
+                interface_id: node as u32,
+                timestamp,
+                original_len,
+                data: frame.into(),
+                options: Vec::new(),
+            }),
+        };
+        outcome.map(|_| ()).map_err(to_io)
+    }
 }
 
 /// Writes frames to a capture. Timestamps are the virtual clock's.
 pub struct Recorder {
-    writer: Writer,
+    writer: Writer<Output>,
     /// The first failure; nothing is written after it.
     failure: Option<io::Error>,
     frames: u64,
@@ -63,10 +97,7 @@ impl Recorder {
 
     fn new(output: Box<dyn Write>, format: Format, nodes: usize) -> io::Result<Recorder> {
         let output = BufWriter::with_capacity(1 << 16, output);
-        let writer = match format {
-            Format::Pcap => Writer::Pcap(new_pcap(output).map_err(to_io)?),
-            Format::PcapNg => Writer::PcapNg(new_pcapng(output, nodes).map_err(to_io)?),
-        };
+        let writer = Writer::with_format(output, format, nodes)?;
         Ok(Recorder { writer, failure: None, frames: 0 })
     }
 
@@ -76,22 +107,9 @@ impl Recorder {
             return;
         }
         let timestamp = Duration::from_nanos(at.nanos());
-        let original_len = frame.len() as u32;
-        let outcome = match &mut self.writer {
-            Writer::Pcap(writer) => {
-                writer.write_packet(&PcapPacket::new(timestamp, original_len, frame))
-            }
-            Writer::PcapNg(writer) => writer.write_pcapng_block(EnhancedPacketBlock {
-                interface_id: node as u32,
-                timestamp,
-                original_len,
-                data: frame.into(),
-                options: Vec::new(),
-            }),
-        };
-        match outcome {
-            Ok(_) => self.frames += 1,
-            Err(error) => self.failure = Some(to_io(error)),
+        match self.writer.write(timestamp, node, frame) {
+            Ok(()) => self.frames += 1,
+            Err(error) => self.failure = Some(error),
         }
     }
 
@@ -112,7 +130,7 @@ impl Recorder {
     }
 }
 
-fn new_pcap(output: Output) -> Result<PcapWriter<Output>, PcapError> {
+fn new_pcap<W: Write>(output: W) -> Result<PcapWriter<W>, PcapError> {
     let header = PcapHeader {
         snaplen: SNAPLEN,
         datalink: DataLink::ETHERNET,
@@ -123,7 +141,7 @@ fn new_pcap(output: Output) -> Result<PcapWriter<Output>, PcapError> {
     PcapWriter::with_header(output, header)
 }
 
-fn new_pcapng(output: Output, nodes: usize) -> Result<PcapNgWriter<Output>, PcapError> {
+fn new_pcapng<W: Write>(output: W, nodes: usize) -> Result<PcapNgWriter<W>, PcapError> {
     let mut writer = PcapNgWriter::with_endianness(output, Endianness::Little)?;
     for node in 0..nodes {
         writer.write_pcapng_block(InterfaceDescriptionBlock {

@@ -1,0 +1,436 @@
+//! One bounded batch of an engine's work: frames in, work requests, timers, frames out,
+//! completions and events published.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferroce_stack::Device;
+use ferroce_stack::gid::Gid;
+use ferroce_stack::time::Instant;
+use ferroce_stack::verbs::{
+    Cq, Event, EventKind, Qpn, RecvWr, SendData, SendWr, Sge, Srq, Wc, WcStatus,
+};
+use ferroce_stack::wire::Mac;
+
+use super::objects::{
+    AsyncEvent, Completion, CompletionQueue, QueuePair, SendEntry, SharedReceiveQueue, Subject,
+};
+use super::outbound::{Outbound, Outcome};
+use super::report::Reporter;
+use crate::doorbell::Doorbells;
+use crate::fabric::{Member, Received};
+use crate::memory::HostMemory;
+use crate::progress::Driven;
+use crate::ring::{Producer, WorkConsumer};
+use crate::sync::lock;
+use crate::sys;
+
+/// Frames taken, and frames sent, in one batch.
+const BATCH: usize = 64;
+
+/// Reading the clock costs more than all else a poller's turn in vain does: one such turn in so
+/// many looks at the timers.
+const QUIET_TURNS: u32 = 16;
+
+/// Completions moved at a time.
+const WC_BATCH: usize = 32;
+
+/// The engine's end of a CQ.
+#[derive(Debug)]
+pub(super) struct CqSide {
+    pub shared: Arc<CompletionQueue>,
+    pub producer: Producer<Completion>,
+}
+
+impl CqSide {
+    /// Takes out the completions of a QP.
+    fn forget(&mut self, qpn: Qpn) {
+        let mut entries = lock(&self.shared.entries);
+        let held: Vec<Completion> = std::iter::from_fn(|| entries.pop()).collect();
+        entries.release();
+        for completion in held.into_iter().filter(|completion| completion.wc.qp_num != qpn) {
+            self.producer.push(completion).expect("as many slots as were emptied");
+        }
+        self.producer.publish();
+    }
+}
+
+/// CQs by the index in their handle: every completion passes here.
+#[derive(Debug, Default)]
+pub(super) struct CqTable(Vec<Option<CqSide>>);
+
+impl CqTable {
+    fn index(cq: Cq) -> usize {
+        (cq.value() >> 8) as usize
+    }
+
+    pub fn insert(&mut self, cq: Cq, side: CqSide) {
+        let index = CqTable::index(cq);
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(side);
+    }
+
+    pub fn get(&self, cq: Cq) -> Option<&CqSide> {
+        let side = self.0.get(CqTable::index(cq))?.as_ref();
+        side.filter(|side| side.shared.handle == cq)
+    }
+
+    pub fn get_mut(&mut self, cq: Cq) -> Option<&mut CqSide> {
+        let side = self.0.get_mut(CqTable::index(cq))?.as_mut();
+        side.filter(|side| side.shared.handle == cq)
+    }
+
+    pub fn remove(&mut self, cq: Cq) {
+        if self.get(cq).is_some() {
+            self.0[CqTable::index(cq)] = None;
+        }
+    }
+}
+
+/// The engine's end of a work queue, and whose it is.
+#[derive(Debug)]
+pub(super) enum Posted {
+    Send(Qpn, WorkConsumer<SendEntry, Sge>),
+    Recv(Qpn, WorkConsumer<u64, Sge>),
+    Srq(Srq, WorkConsumer<u64, Sge>),
+}
+
+/// Work queues by the tag of their bell.
+#[derive(Debug, Default)]
+pub(super) struct PostedTable {
+    queues: Vec<Option<Posted>>,
+    free: Vec<u32>,
+}
+
+impl PostedTable {
+    /// A tag that no queue has.
+    pub fn reserve(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.queues.push(None);
+            self.queues.len() as u32 - 1
+        })
+    }
+
+    pub fn fill(&mut self, tag: u32, queue: Posted) {
+        self.queues[tag as usize] = Some(queue);
+    }
+
+    pub fn remove(&mut self, tag: u32) {
+        self.queues[tag as usize] = None;
+        self.free.push(tag);
+    }
+}
+
+/// What the lock of an engine guards.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(super) device: Device<HostMemory>,
+    pub(super) member: Member,
+    pub(super) posted: PostedTable,
+    pub(super) cqs: CqTable,
+    pub(super) srqs: HashMap<Srq, Arc<SharedReceiveQueue>>,
+    pub(super) qps: HashMap<Qpn, Arc<QueuePair>>,
+    /// Contexts that hear of the port.
+    pub(super) contexts: Vec<Arc<super::AsyncQueue>>,
+    pub(super) outbound: Outbound,
+    pub(super) reporter: Reporter,
+    /// CQs whose ring had no room for all their completions.
+    backlog: Vec<Cq>,
+    /// Bells taken, kept for its memory.
+    rung: Vec<u32>,
+    rx: Box<[u8]>,
+    tx: Box<[u8]>,
+    /// Turns that found nothing to do.
+    quiet_turns: u32,
+    /// Frames seen to have arrived before the work queues were drained.
+    arrived: usize,
+    /// The last batch sent as many frames as it may: there may be more.
+    has_more: bool,
+}
+
+impl Inner {
+    pub fn new(
+        device: Device<HostMemory>,
+        member: Member,
+        outbound: Outbound,
+        reporter: Reporter,
+    ) -> Inner {
+        let frame = vec![0; device.max_frame_len()].into_boxed_slice();
+        Inner {
+            device,
+            member,
+            posted: PostedTable::default(),
+            cqs: CqTable::default(),
+            srqs: HashMap::new(),
+            qps: HashMap::new(),
+            contexts: Vec::new(),
+            outbound,
+            reporter,
+            backlog: Vec::new(),
+            rung: Vec::new(),
+            rx: frame.clone(),
+            tx: frame,
+            quiet_turns: 0,
+            arrived: 0,
+            has_more: false,
+        }
+    }
+
+    /// Counts the frames the next batch takes. Called before the work queues are drained: a
+    /// receive that was posted before the peer sent is there when the frame is looked at.
+    pub fn see_arrivals(&mut self) {
+        self.arrived = self.member.pending().min(BATCH);
+    }
+
+    /// Whether a frame has arrived.
+    pub fn has_arrivals(&self) -> bool {
+        self.member.pending() > 0
+    }
+
+    /// Puts right where others look for the end of the inbound ring: one of them may have written
+    /// nonsense there, and then no frame arrives that could tell.
+    pub fn mend_ring(&mut self) {
+        self.member.mend();
+    }
+
+    /// Hands what was posted to the device.
+    pub fn drain(&mut self, doorbells: &Doorbells) {
+        if doorbells.is_empty() {
+            return;
+        }
+        doorbells.take(&mut self.rung);
+        for tag in self.rung.drain(..) {
+            // A queue that is gone may have rung before.
+            if let Some(Some(queue)) = self.posted.queues.get_mut(tag as usize) {
+                drain_queue(&mut self.device, queue);
+            }
+        }
+    }
+
+    /// Takes the frames seen to have arrived, runs timers, sends, and publishes what came of it.
+    pub fn batch(&mut self) -> Driven {
+        if self.is_quiet() {
+            self.quiet_turns = self.quiet_turns.wrapping_add(1);
+            if !self.quiet_turns.is_multiple_of(QUIET_TURNS) {
+                return Driven::Idle;
+            }
+        }
+        let now = Instant::from_nanos(sys::now_ns());
+        let received = self.receive(now);
+        if self.device.poll_timeout().is_some_and(|at| at <= now) {
+            self.device.handle_timeout(now);
+        }
+        let sent = self.transmit(now);
+        let published = self.publish(now);
+        self.member.flush_wakes();
+        if self.is_asked() {
+            self.answer();
+        }
+        match received || sent || published {
+            true => Driven::Worked { frames: received },
+            false => Driven::Idle,
+        }
+    }
+
+    /// Whether there is nothing to do but for timers.
+    fn is_quiet(&self) -> bool {
+        self.arrived == 0
+            && self.device.is_quiet()
+            && self.outbound.is_quiet()
+            && self.backlog.is_empty()
+            && !self.is_asked()
+    }
+
+    /// When a batch is due though nothing happens. At once, if the last one has left something to
+    /// send: whoever ran it may not come again.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.has_more {
+            return Some(Instant::default());
+        }
+        let others = self.outbound.next_timeout();
+        self.device.poll_timeout().into_iter().chain(others).min()
+    }
+
+    /// The Ethernet address of the next hop to `gid`. The fabric delivers by GID and QPN, so any
+    /// will do for a stranger's.
+    pub fn mac_of(&mut self, gid: Gid) -> Mac {
+        self.member.mac_of(gid).unwrap_or_default()
+    }
+
+    /// Takes the completions of a QP out of the rings of its CQs.
+    pub fn forget_completions(&mut self, qp: &QueuePair) {
+        for cq in [qp.init.send_cq, qp.init.recv_cq].into_iter().flatten() {
+            if let Some(side) = self.cqs.get_mut(cq) {
+                side.forget(qp.qpn);
+            }
+        }
+    }
+
+    /// Tells the application's end of a QP its state.
+    pub fn refresh_state(&self, qp: &QueuePair) {
+        refresh_state(&self.device, qp);
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let mut received = false;
+        if self.arrived == 0 {
+            self.member.found_nothing();
+        }
+        for _ in 0..std::mem::take(&mut self.arrived) {
+            let Some(Received { len, tag }) = self.member.receive(&mut self.rx) else { break };
+            received = true;
+            self.outbound.record_arrival(now, &self.rx[..len], tag);
+            // Why a frame had no effect, the device has counted.
+            let _ = self.device.handle_frame(now, &self.rx[..len]);
+        }
+        received
+    }
+
+    fn transmit(&mut self, now: Instant) -> bool {
+        let mut sent = false;
+        let Inner { device, member, outbound, tx, .. } = self;
+        outbound.run_delayed(now, member, device);
+        self.has_more = true;
+        for _ in 0..BATCH {
+            // A frame that waits has a timer of its own.
+            let len =
+                if outbound.is_clear(now, member) { device.poll_transmit(now, tx) } else { None };
+            let Some(len) = len else {
+                self.has_more = false;
+                break;
+            };
+            sent = true;
+            if outbound.send(now, &mut tx[..len], member) == Outcome::Own {
+                let _ = device.handle_frame(now, &tx[..len]);
+            }
+        }
+        sent
+    }
+
+    fn publish(&mut self, now: Instant) -> bool {
+        let mut published = false;
+        for cq in std::mem::take(&mut self.backlog) {
+            if let Some(side) = self.cqs.get(cq) {
+                side.shared.has_backlog.store(false, Ordering::Relaxed);
+            }
+            published |= self.publish_cq(now, cq);
+        }
+        while let Some(cq) = self.device.poll_ready_cq() {
+            published |= self.publish_cq(now, cq);
+        }
+        while let Some(event) = self.device.poll_event() {
+            self.tell(event);
+        }
+        published
+    }
+
+    /// Moves a CQ's completions to its ring, and tells its channel if it is armed.
+    fn publish_cq(&mut self, now: Instant, cq: Cq) -> bool {
+        let Some(side) = self.cqs.get_mut(cq) else { return false };
+        let mut batch = [Wc::default(); WC_BATCH];
+        let (mut published, mut solicited) = (false, false);
+        loop {
+            let room = side.producer.room(WC_BATCH);
+            let count = self.device.poll_cq(cq, &mut batch[..room]).unwrap_or(0);
+            for wc in &batch[..count] {
+                solicited |= wc.solicited || wc.status != WcStatus::Success;
+                if wc.status != WcStatus::Success
+                    && let Some(qp) = self.qps.get(&wc.qp_num)
+                {
+                    refresh_state(&self.device, qp);
+                }
+                let completion = Completion { wc: *wc, at: now.nanos() };
+                side.producer.push(completion).expect("room was asked for");
+            }
+            published |= count > 0;
+            if count < WC_BATCH {
+                // Once, however often more completions come.
+                if count == room && !side.shared.has_backlog.swap(true, Ordering::Relaxed) {
+                    self.backlog.push(cq);
+                }
+                break;
+            }
+        }
+        if published {
+            side.producer.publish();
+            if side.shared.armed.fires(solicited)
+                && let Some(channel) = &side.shared.channel
+            {
+                side.shared.notified.fetch_add(1, Ordering::Release);
+                channel.push(side.shared.cookie);
+            }
+        }
+        published
+    }
+
+    /// Tells the context of an object what happened to it.
+    fn tell(&self, event: Event) {
+        match event {
+            // Channels are told by the rings.
+            Event::Completion(_) => {}
+            Event::Cq(cq, kind) => {
+                if let Some(CqSide { shared, .. }) = self.cqs.get(cq) {
+                    shared.events.push(AsyncEvent { kind, subject: Subject::Cq(shared.cookie) });
+                }
+            }
+            Event::Qp(qpn, kind) => {
+                if let Some(qp) = self.qps.get(&qpn) {
+                    self.refresh_state(qp);
+                    qp.events.push(AsyncEvent { kind, subject: Subject::Qp(qp.cookie) });
+                }
+            }
+            Event::Srq(srq, kind) => {
+                if let Some(srq) = self.srqs.get(&srq) {
+                    srq.events.push(AsyncEvent { kind, subject: Subject::Srq(srq.cookie) });
+                }
+            }
+            Event::Port(kind) => self.tell_contexts(kind),
+        }
+    }
+
+    fn tell_contexts(&self, kind: EventKind) {
+        for context in &self.contexts {
+            context.push(AsyncEvent { kind, subject: Subject::Port });
+        }
+    }
+}
+
+fn refresh_state(device: &Device<HostMemory>, qp: &QueuePair) {
+    if let Ok(state) = device.qp_state(qp.qpn) {
+        qp.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// Posts everything in `queue` to the device. What it refuses vanishes, as in RESET everything
+/// does: all else was refused when it was posted.
+fn drain_queue(device: &mut Device<HostMemory>, queue: &mut Posted) {
+    match queue {
+        Posted::Send(qpn, ring) => {
+            let mut post = |entry: SendEntry, sges: &[Sge], bytes: &[u8]| {
+                let data =
+                    if entry.inline { SendData::Inline(bytes) } else { SendData::Sges(sges) };
+                let SendEntry { wr_id, op, flags, ud, srqn, .. } = entry;
+                let _ = device.post_send(*qpn, &SendWr { wr_id, op, data, flags, ud, srqn });
+            };
+            while ring.pop(&mut post).is_some() {}
+            ring.release();
+        }
+        Posted::Recv(qpn, ring) => {
+            let mut post = |wr_id, sges: &[Sge], _: &[u8]| {
+                let _ = device.post_recv(*qpn, &RecvWr { wr_id, sges });
+            };
+            while ring.pop(&mut post).is_some() {}
+            ring.release();
+        }
+        Posted::Srq(srq, ring) => {
+            let mut post = |wr_id, sges: &[Sge], _: &[u8]| {
+                let _ = device.post_srq_recv(*srq, &RecvWr { wr_id, sges });
+            };
+            while ring.pop(&mut post).is_some() {}
+            ring.release();
+        }
+    }
+}

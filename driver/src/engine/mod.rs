@@ -1,0 +1,601 @@
+//! The engine: a device and its link behind one lock, and who drives them.
+//!
+//! Applications share rings with it: they write work requests and read completions, and never wait
+//! for the lock to do so. Whoever polls an empty CQ, has just posted, or waits, tries the lock and
+//! runs one bounded batch; if it is taken somebody else is making progress. A background thread
+//! drives while nobody polls (`progress`). Control verbs wait for the lock.
+
+mod batch;
+mod objects;
+mod outbound;
+mod post;
+mod report;
+mod thread;
+
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::JoinHandle;
+
+use ferroce_stack::gid::Gid;
+use ferroce_stack::time::Instant;
+use ferroce_stack::verbs::{
+    Ah, AhAttr, AttrMask, Mtu, Pd, QpAttr, QpCap, QpInit, QpState, VerbsError,
+};
+use ferroce_stack::wire::Mac;
+use ferroce_stack::{Config, Device, GidEntry, SrqAttr, SrqInit};
+
+use crate::config::Settings;
+use crate::doorbell::Doorbells;
+use crate::event::Armed;
+use crate::fabric::{FabricError, Member};
+use crate::frame::fault::Rule;
+use crate::frame::tap::Tap;
+use crate::identity::DeviceInfo;
+use crate::memory::{self, HostMemory};
+use crate::progress::{self, Driven, Progress};
+use crate::ring::{ring, work_ring};
+use crate::sync::lock;
+use crate::sys;
+
+use batch::{CqSide, Inner, Posted};
+use objects::WorkQueue;
+use outbound::Outbound;
+use report::Reporter;
+use thread::Wake;
+
+pub use crate::event::EventQueue;
+pub use objects::{
+    AsyncEvent, AsyncQueue, Channel, Completion, CompletionQueue, QueuePair, SharedReceiveQueue,
+    Subject,
+};
+pub use post::{RecvBatch, SendBatch};
+
+/// Batches one drives for others who post meanwhile, before that is left to the thread: they could
+/// keep a caller for ever.
+const LAPS: usize = 8;
+
+/// What an engine is made of.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The name of the device, as reports give it.
+    pub name: &'a str,
+    /// The directory of the fabric.
+    pub fabric: &'a Path,
+    /// Addresses of the device.
+    pub gids: &'a [GidEntry],
+    /// The largest path MTU.
+    pub active_mtu: Mtu,
+    /// Faults of the frames it sends.
+    pub faults: &'a [Rule],
+    /// Decides what chances the faults take.
+    pub seed: u64,
+    /// A capture of the frames it sends, and of those that no other process records there.
+    pub pcap: Option<&'a Path>,
+}
+
+impl<'a> Options<'a> {
+    /// One of the devices that `settings` make ([`identity::devices`](crate::identity::devices)).
+    pub fn new(settings: &'a Settings, device: &'a DeviceInfo) -> Options<'a> {
+        Options {
+            name: &device.name,
+            fabric: &settings.fabric,
+            gids: &device.gids,
+            active_mtu: device.active_mtu,
+            faults: &settings.fault,
+            seed: settings.seed,
+            pcap: settings.pcap.as_deref(),
+        }
+    }
+}
+
+/// Why an engine could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The fabric cannot be joined.
+    Fabric(FabricError),
+    /// The device refuses an address.
+    Address(GidEntry),
+    /// The capture cannot be written.
+    Capture(PathBuf, io::Error),
+    /// The system has no thread left.
+    Thread(io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Fabric(error) => error.fmt(f),
+            OpenError::Address(entry) => write!(f, "{} cannot be an address", entry.gid),
+            OpenError::Capture(path, error) => {
+                write!(f, "cannot record to {}: {error}", path.display())
+            }
+            OpenError::Thread(error) => write!(f, "no thread for the engine: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// One device of this process.
+#[derive(Debug)]
+pub struct Engine {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What its threads share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    inner: Mutex<Inner>,
+    doorbells: Doorbells,
+    progress: Progress<Wake>,
+    /// Completions that are to come, as far as is known: signaled sends and receives.
+    outstanding: AtomicI64,
+    /// The process it works in: a forked child has neither its thread nor its ring.
+    generation: u32,
+}
+
+/// The device, to oneself. What was posted before has reached it, and when the guard goes, what
+/// the calls have caused is told and sent.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    inner: MutexGuard<'a, Inner>,
+    /// Dropped after the lock.
+    unlocked: Unlocked<'a>,
+}
+
+/// Looks, once the lock is free, whether somebody has posted meanwhile and left it to us.
+#[derive(Debug)]
+struct Unlocked<'a>(&'a Core);
+
+impl Drop for Unlocked<'_> {
+    fn drop(&mut self) {
+        if !self.0.doorbells.is_empty() {
+            self.0.try_drive();
+        }
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Device<HostMemory>;
+
+    fn deref(&self) -> &Device<HostMemory> {
+        &self.inner.device
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Device<HostMemory> {
+        &mut self.inner.device
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.inner.batch();
+        self.unlocked.0.tell_deadline(&self.inner);
+    }
+}
+
+impl Engine {
+    /// Joins the fabric and starts the background thread.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the fabric cannot be joined, an address is not one, the capture cannot be
+    /// written, or there is no thread.
+    pub fn open(options: &Options) -> Result<Engine, OpenError> {
+        let member = Member::join(options.fabric, options.gids).map_err(OpenError::Fabric)?;
+        let config =
+            Config { active_mtu: options.active_mtu, qpns: member.qpns(), ..Config::default() };
+        let mut device = Device::new(config, HostMemory::new());
+        for entry in options.gids {
+            device.add_gid(*entry).map_err(|_| OpenError::Address(*entry))?;
+        }
+        while device.poll_event().is_some() {}
+        let wake = Wake(member.wake_handle());
+        let progress = Progress::new(wake, progress::Settings::default());
+        let now = Instant::from_nanos(sys::now_ns());
+        let tap = options.pcap.map(|path| {
+            Tap::open(path, now).map_err(|error| OpenError::Capture(path.to_owned(), error))
+        });
+        let outbound = Outbound::new(options.faults, options.seed, tap.transpose()?);
+        let inner = Inner::new(device, member, outbound, Reporter::new(options.name));
+        let core = Arc::new(Core {
+            inner: Mutex::new(inner),
+            doorbells: Doorbells::new(),
+            progress,
+            outstanding: AtomicI64::new(0),
+            generation: sys::fork_generation(),
+        });
+        let thread = thread::spawn(core.clone()).map_err(OpenError::Thread)?;
+        Ok(Engine { core, thread: Some(thread) })
+    }
+
+    /// Takes the device to oneself; waits while somebody drives.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] in a process that was forked after the engine was opened.
+    pub fn lock(&self) -> Result<Guard<'_>, VerbsError> {
+        self.core.lock()
+    }
+
+    /// Has `events` hear of the port.
+    ///
+    /// # Errors
+    /// As [`Engine::lock`].
+    pub fn add_context(&self, events: Arc<AsyncQueue>) -> Result<(), VerbsError> {
+        self.lock()?.inner.contexts.push(events);
+        Ok(())
+    }
+
+    /// Undoes [`Engine::add_context`].
+    ///
+    /// # Errors
+    /// As [`Engine::lock`].
+    pub fn remove_context(&self, events: &Arc<AsyncQueue>) -> Result<(), VerbsError> {
+        self.lock()?.inner.contexts.retain(|other| !Arc::ptr_eq(other, events));
+        Ok(())
+    }
+
+    /// Whether this is still the process that opened it.
+    pub fn is_here(&self) -> bool {
+        self.core.is_here()
+    }
+
+    /// Makes a CQ for `cqe` completions, which tells `channel` of them and `events` if it
+    /// overruns. `cookie` is how both name it.
+    ///
+    /// # Errors
+    /// As [`Device::create_cq`]; [`VerbsError::NoMemory`].
+    pub fn create_cq(
+        &self,
+        cqe: u32,
+        channel: Option<Arc<Channel>>,
+        events: Arc<AsyncQueue>,
+        cookie: u64,
+    ) -> Result<Arc<CompletionQueue>, VerbsError> {
+        let mut guard = self.lock()?;
+        let handle = guard.create_cq(cqe as usize)?;
+        let Ok((producer, consumer)) = ring(cqe as usize) else {
+            guard.destroy_cq(handle)?;
+            return Err(VerbsError::NoMemory);
+        };
+        let cq = Arc::new(CompletionQueue {
+            handle,
+            entries: Mutex::new(consumer),
+            armed: Armed::new(),
+            channel,
+            events,
+            cookie,
+            cqe: AtomicU32::new(cqe),
+            empty_polls: AtomicU32::new(0),
+            has_backlog: AtomicBool::new(false),
+            notified: AtomicU32::new(0),
+        });
+        guard.inner.cqs.insert(handle, CqSide { shared: cq.clone(), producer });
+        Ok(cq)
+    }
+
+    /// Changes how many completions a CQ takes; those it holds stay, in order.
+    ///
+    /// # Errors
+    /// As [`Device::resize_cq`]; [`VerbsError::NoMemory`].
+    pub fn resize_cq(&self, cq: &CompletionQueue, cqe: u32) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        let mut entries = lock(&cq.entries);
+        if entries.pending() > cqe as usize || cqe as usize > guard.config().max_cqe {
+            return Err(VerbsError::Invalid);
+        }
+        let (mut producer, consumer) = ring(cqe as usize).map_err(|_| VerbsError::NoMemory)?;
+        guard.resize_cq(cq.handle, cqe as usize)?;
+        while let Some(completion) = entries.pop() {
+            // The ring takes as many as the queue does.
+            let _ = producer.push(completion);
+        }
+        producer.publish();
+        *entries = consumer;
+        cq.cqe.store(cqe, Ordering::Relaxed);
+        if let Some(side) = guard.inner.cqs.get_mut(cq.handle) {
+            side.producer = producer;
+        }
+        Ok(())
+    }
+
+    /// Destroys a CQ and what it holds.
+    ///
+    /// # Errors
+    /// [`VerbsError::Busy`] while QPs or SRQs complete there.
+    pub fn destroy_cq(&self, cq: &CompletionQueue) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        guard.destroy_cq(cq.handle)?;
+        guard.inner.cqs.remove(cq.handle);
+        Ok(())
+    }
+
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// As [`Device::create_srq`]; [`VerbsError::NoMemory`].
+    pub fn create_srq(
+        &self,
+        init: &SrqInit,
+        events: Arc<AsyncQueue>,
+        cookie: u64,
+    ) -> Result<Arc<SharedReceiveQueue>, VerbsError> {
+        let mut guard = self.lock()?;
+        let handle = guard.create_srq(init)?;
+        let Ok((producer, consumer)) = work_ring(init.max_wr as usize, init.max_sge as usize, 0)
+        else {
+            guard.destroy_srq(handle)?;
+            return Err(VerbsError::NoMemory);
+        };
+        let tag = guard.inner.posted.reserve();
+        let srq = Arc::new(SharedReceiveQueue {
+            handle,
+            max_sge: init.max_sge,
+            rq: Mutex::new(WorkQueue::new(producer, init.max_wr)),
+            bell: self.core.doorbells.hang(tag),
+            events,
+            cookie,
+        });
+        guard.inner.posted.fill(tag, Posted::Srq(handle, consumer));
+        guard.inner.srqs.insert(handle, srq.clone());
+        Ok(srq)
+    }
+
+    /// Changes the size of an SRQ, or arms its limit.
+    ///
+    /// # Errors
+    /// As [`Device::modify_srq`]; [`VerbsError::NoMemory`].
+    pub fn modify_srq(
+        &self,
+        srq: &SharedReceiveQueue,
+        max_wr: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<(), VerbsError> {
+        let mut queue = lock(&srq.rq);
+        let mut guard = self.lock()?;
+        if max_wr.is_some_and(|max_wr| max_wr > guard.config().max_wr) {
+            return Err(VerbsError::Invalid);
+        }
+        let new_ring = |max_wr| work_ring(max_wr as usize, srq.max_sge as usize, 0);
+        let ring = max_wr.map(new_ring).transpose().map_err(|_| VerbsError::NoMemory)?;
+        guard.modify_srq(srq.handle, max_wr, limit)?;
+        if let (Some(max_wr), Some((producer, consumer))) = (max_wr, ring) {
+            // Everything posted has been drained: who posts rings with the queue locked.
+            queue.ring = producer;
+            queue.max_wr = max_wr;
+            guard.inner.posted.fill(srq.bell.tag(), Posted::Srq(srq.handle, consumer));
+        }
+        Ok(())
+    }
+
+    /// Size and limit of an SRQ.
+    ///
+    /// # Errors
+    /// As [`Device::query_srq`].
+    pub fn query_srq(&self, srq: &SharedReceiveQueue) -> Result<SrqAttr, VerbsError> {
+        self.lock()?.query_srq(srq.handle)
+    }
+
+    /// Destroys an SRQ and what is posted to it.
+    ///
+    /// # Errors
+    /// [`VerbsError::Busy`] while QPs receive from it.
+    pub fn destroy_srq(&self, srq: &SharedReceiveQueue) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        guard.destroy_srq(srq.handle)?;
+        guard.inner.posted.remove(srq.bell.tag());
+        guard.inner.srqs.remove(&srq.handle);
+        Ok(())
+    }
+
+    /// Makes a QP in RESET. `events` hears what happens to it, under the name `cookie`.
+    ///
+    /// # Errors
+    /// As [`Device::create_qp`]; [`VerbsError::NoMemory`].
+    pub fn create_qp(
+        &self,
+        init: &QpInit,
+        events: Arc<AsyncQueue>,
+        cookie: u64,
+    ) -> Result<Arc<QueuePair>, VerbsError> {
+        let mut guard = self.lock()?;
+        let qpn = guard.create_qp(init)?;
+        let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } =
+            init.cap;
+        let has_own_queue = init.srq.is_none() && init.recv_cq.is_some();
+        let max_recv_wr = if has_own_queue { max_recv_wr } else { 0 };
+        let (Ok((sq, sends)), Ok((rq, receives))) = (
+            work_ring(max_send_wr as usize, max_send_sge as usize, max_inline_data as usize),
+            work_ring(max_recv_wr as usize, max_recv_sge as usize, 0),
+        ) else {
+            guard.destroy_qp(qpn)?;
+            return Err(VerbsError::NoMemory);
+        };
+        let posted = &mut guard.inner.posted;
+        let (sq_tag, rq_tag) = (posted.reserve(), posted.reserve());
+        posted.fill(sq_tag, Posted::Send(qpn, sends));
+        posted.fill(rq_tag, Posted::Recv(qpn, receives));
+        let qp = Arc::new(QueuePair {
+            qpn,
+            init: *init,
+            state: AtomicU8::new(QpState::Reset as u8),
+            sq: Mutex::new(WorkQueue::new(sq, max_send_wr)),
+            rq: Mutex::new(WorkQueue::new(rq, max_recv_wr)),
+            sq_bell: self.core.doorbells.hang(sq_tag),
+            rq_bell: self.core.doorbells.hang(rq_tag),
+            events,
+            cookie,
+        });
+        guard.inner.qps.insert(qpn, qp.clone());
+        Ok(qp)
+    }
+
+    /// Changes state and attributes of a QP. RESET takes its completions out of the CQs, as programs
+    /// start over without draining them, and waits for batches that are being posted.
+    ///
+    /// # Errors
+    /// As [`Device::modify_qp`].
+    pub fn modify_qp(
+        &self,
+        qp: &QueuePair,
+        attr: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), VerbsError> {
+        // What is being posted meanwhile comes before or after: what reached a QP in RESET would
+        // vanish and hold its place in the queue for ever.
+        let resets = mask.has(AttrMask::STATE) && attr.qp_state == QpState::Reset;
+        let _queues = resets.then(|| (lock(&qp.sq), lock(&qp.rq)));
+        let mut guard = self.lock()?;
+        let mut attr = *attr;
+        if mask.has(AttrMask::AV) && attr.ah_attr.dmac == Default::default() {
+            attr.ah_attr.dmac = guard.inner.mac_of(attr.ah_attr.dgid);
+        }
+        guard.modify_qp(qp.qpn, &attr, mask)?;
+        guard.inner.refresh_state(qp);
+        if qp.state() == QpState::Reset {
+            guard.inner.forget_completions(qp);
+        }
+        Ok(())
+    }
+
+    /// Attributes of a QP.
+    ///
+    /// # Errors
+    /// As [`Device::query_qp`].
+    pub fn query_qp(&self, qp: &QueuePair) -> Result<(QpAttr, QpInit), VerbsError> {
+        let guard = self.lock()?;
+        guard.inner.refresh_state(qp);
+        guard.query_qp(qp.qpn)
+    }
+
+    /// Destroys a QP; its work requests vanish without completions, and completions with it.
+    ///
+    /// # Errors
+    /// As [`Device::destroy_qp`].
+    pub fn destroy_qp(&self, qp: &QueuePair) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        guard.destroy_qp(qp.qpn)?;
+        guard.inner.forget_completions(qp);
+        guard.inner.posted.remove(qp.sq_bell.tag());
+        guard.inner.posted.remove(qp.rq_bell.tag());
+        guard.inner.qps.remove(&qp.qpn);
+        if guard.inner.qps.is_empty() {
+            self.core.outstanding.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes an address handle; finds the next hop's MAC.
+    ///
+    /// # Errors
+    /// As [`Device::create_ah`].
+    pub fn create_ah(&self, pd: Pd, attr: &AhAttr) -> Result<Ah, VerbsError> {
+        let mut guard = self.lock()?;
+        let mut attr = *attr;
+        attr.dmac = guard.inner.mac_of(attr.dgid);
+        guard.create_ah(pd, &attr)
+    }
+
+    /// The Ethernet address of a device of the fabric, by its address.
+    ///
+    /// # Errors
+    /// As [`Engine::lock`].
+    pub fn mac_of(&self, gid: Gid) -> Result<Option<Mac>, VerbsError> {
+        Ok(self.lock()?.inner.member.mac_of(gid))
+    }
+
+    /// Attaches a UD QP to a multicast group, or detaches it.
+    ///
+    /// # Errors
+    /// As [`Device::attach_mcast`] and [`Device::detach_mcast`].
+    pub fn set_multicast(
+        &self,
+        qp: &QueuePair,
+        group: Gid,
+        attached: bool,
+    ) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        match attached {
+            true => guard.attach_mcast(qp.qpn, group)?,
+            false => guard.detach_mcast(qp.qpn, group)?,
+        }
+        let wants = guard.hears_multicast();
+        guard.inner.member.set_multicast(wants);
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // A forked child has no such thread, and what the C library knows of it may be in use for
+        // another one.
+        if !self.is_here() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.core.progress.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn is_here(&self) -> bool {
+        self.generation == sys::fork_generation()
+    }
+
+    fn lock(&self) -> Result<Guard<'_>, VerbsError> {
+        if !self.is_here() {
+            return Err(VerbsError::Invalid);
+        }
+        memory::admit_faults();
+        let mut inner = lock(&self.inner);
+        inner.drain(&self.doorbells);
+        Ok(Guard { inner, unlocked: Unlocked(self) })
+    }
+
+    /// Has the thread wake up in time for the next timer.
+    fn tell_deadline(&self, inner: &Inner) {
+        self.progress.timer(inner.next_timeout().map(|at| at.nanos()));
+    }
+
+    /// Runs one bounded batch, unless somebody else does.
+    pub(crate) fn try_drive(&self) -> Driven {
+        if !self.is_here() {
+            return Driven::Busy;
+        }
+        memory::admit_faults();
+        let mut driven = Driven::Idle;
+        for _ in 0..LAPS {
+            let mut inner = match self.inner.try_lock() {
+                Ok(inner) => inner,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return Driven::Busy,
+            };
+            inner.see_arrivals();
+            inner.drain(&self.doorbells);
+            match (inner.batch(), driven) {
+                (Driven::Worked { frames }, Driven::Worked { frames: before }) => {
+                    driven = Driven::Worked { frames: frames || before };
+                }
+                (Driven::Worked { frames }, _) => driven = Driven::Worked { frames },
+                _ => {}
+            }
+            self.tell_deadline(&inner);
+            drop(inner);
+            // Who posted meanwhile found the lock taken and left it to us.
+            if self.doorbells.is_empty() {
+                return driven;
+            }
+        }
+        self.progress.ring_bell();
+        driven
+    }
+}

@@ -1,0 +1,257 @@
+//! Frames on their way out: faults, delays, a full ring.
+//!
+//! The fabric loses nothing of its own: a frame for a member whose ring is full waits, and
+//! everything behind it. So that a member that stands still or crawls does not hold up the others,
+//! the time there is to wait for it is limited to [`PATIENCE_NS`], and grows again only with the
+//! frames it takes; when it is used up, frames to it are lost.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ferroce_stack::Device;
+use ferroce_stack::gid::Gid;
+use ferroce_stack::time::Instant;
+use ferroce_stack::verbs::Qpn;
+
+use crate::fabric::{Member, Route, Sent};
+use crate::frame::fault::{Fate, Injector, Rule};
+use crate::frame::tap::Tap;
+use crate::memory::HostMemory;
+
+/// How long a full ring holds up its senders.
+const PATIENCE_NS: u64 = 20_000_000;
+
+/// By how much a frame that finds room lengthens the time there is to wait: a ring of them makes
+/// all of it.
+const PATIENCE_PER_FRAME_NS: u64 = PATIENCE_NS / 1024;
+
+/// How soon a full ring is looked at again though nothing else happens.
+const RETRY_NS: u64 = 50_000;
+
+/// Frames that faults hold back at a time; what is more is lost, as in a switch.
+const DELAYED_MAX: usize = 1 << 14;
+
+/// Where a frame went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is for this very device.
+    Own,
+    /// On its way, waiting or lost.
+    Gone,
+}
+
+/// A frame that waits for room.
+#[derive(Debug)]
+struct Waiting {
+    to: u8,
+    frame: Vec<u8>,
+    since: Instant,
+}
+
+/// Frames that never reached anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    /// The receiver had not emptied its ring for long.
+    pub ring_full: u64,
+    /// No member has the address, or the one that had has gone; or there is no address, in a frame
+    /// of the application's that is not RoCE.
+    pub unreachable: u64,
+    /// A fault said so.
+    pub injected: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Outbound {
+    tap: Option<Tap>,
+    injector: Option<Injector>,
+    /// Frames a fault holds back, by when they are due and in which order they were sent.
+    delayed: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
+    sequence: u64,
+    waiting: Option<Waiting>,
+    /// How long each member's ring may hold us up yet, in nanoseconds.
+    patience_ns: [u64; 256],
+    /// When the frame that waits is due again.
+    retry_at: Option<Instant>,
+    pub lost: Lost,
+}
+
+impl Outbound {
+    pub fn new(faults: &[Rule], seed: u64, tap: Option<Tap>) -> Outbound {
+        let injector = (!faults.is_empty()).then(|| Injector::new(faults.iter().cloned(), seed));
+        Outbound {
+            tap,
+            injector,
+            delayed: BinaryHeap::new(),
+            sequence: 0,
+            waiting: None,
+            patience_ns: [PATIENCE_NS; 256],
+            retry_at: None,
+            lost: Lost::default(),
+        }
+    }
+
+    /// Records a frame that has arrived with `tag`, unless its sender has.
+    pub fn record_arrival(&mut self, now: Instant, frame: &[u8], tag: u32) {
+        if let Some(tap) = self.tap.as_mut().filter(|tap| tap.id() != tag) {
+            tap.record(now, frame);
+        }
+    }
+
+    /// Says with each frame in which capture it is; 0 for none.
+    fn tag(&self) -> u32 {
+        self.tap.as_ref().map_or(0, Tap::id)
+    }
+
+    /// Whether no frame waits here.
+    pub fn is_quiet(&self) -> bool {
+        self.waiting.is_none() && self.delayed.is_empty()
+    }
+
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let delayed = self.delayed.peek().map(|Reverse((at, ..))| *at);
+        delayed.into_iter().chain(self.retry_at).min()
+    }
+
+    /// Whether another frame may be sent; tries the one that waits again.
+    pub fn is_clear(&mut self, now: Instant, member: &mut Member) -> bool {
+        let Some(waiting) = self.waiting.take() else { return true };
+        self.retry_at = None;
+        let sent = member.send(waiting.to, &waiting.frame, self.tag());
+        let patience_ns = &mut self.patience_ns[usize::from(waiting.to)];
+        if sent == Sent::Full && now < waiting.since + *patience_ns {
+            self.retry_at = Some(now + RETRY_NS);
+            self.waiting = Some(waiting);
+            return false;
+        }
+        *patience_ns =
+            patience_ns.saturating_sub(now.nanos().saturating_sub(waiting.since.nanos()));
+        match sent {
+            Sent::Full => {
+                self.lost.ring_full += 1;
+                member.reap();
+            }
+            Sent::Gone => self.lost.unreachable += 1,
+            Sent::Done => {}
+        }
+        true
+    }
+
+    /// Sends a frame the device has built. A fault may change it.
+    pub fn send(&mut self, now: Instant, frame: &mut [u8], member: &mut Member) -> Outcome {
+        if let Some(tap) = &mut self.tap {
+            tap.record(now, frame);
+        }
+        let Some(injector) = &mut self.injector else {
+            return self.forward(now, frame, member);
+        };
+        let Fate { dropped, duplicates, delay_ns, .. } = injector.strike(now, 0, frame);
+        if dropped {
+            self.lost.injected += 1;
+            return Outcome::Gone;
+        }
+        if delay_ns == 0 && duplicates == 0 {
+            return self.forward(now, frame, member);
+        }
+        for copy in 0..=u64::from(duplicates) {
+            if self.delayed.len() >= DELAYED_MAX {
+                self.lost.injected += 1;
+                break;
+            }
+            self.sequence += 1;
+            let due = now + delay_ns + copy;
+            self.delayed.push(Reverse((due, self.sequence, frame.to_vec())));
+        }
+        Outcome::Gone
+    }
+
+    /// Sends what a fault has held back long enough.
+    pub fn run_delayed(
+        &mut self,
+        now: Instant,
+        member: &mut Member,
+        device: &mut Device<HostMemory>,
+    ) {
+        while self.delayed.peek().is_some_and(|Reverse((at, ..))| *at <= now)
+            && self.is_clear(now, member)
+        {
+            let Some(Reverse((_, _, frame))) = self.delayed.pop() else { return };
+            if self.forward(now, &frame, member) == Outcome::Own {
+                let _ = device.handle_frame(now, &frame);
+            }
+        }
+    }
+
+    fn forward(&mut self, now: Instant, frame: &[u8], member: &mut Member) -> Outcome {
+        let Some((gid, qpn)) = destination(frame) else {
+            self.lost.unreachable += 1;
+            return Outcome::Gone;
+        };
+        match member.route(gid, qpn) {
+            Route::Own => return Outcome::Own,
+            Route::Member(to) => {
+                let sent = member.send(to, frame, self.tag());
+                let patience_ns = &mut self.patience_ns[usize::from(to)];
+                match sent {
+                    Sent::Done if *patience_ns < PATIENCE_NS => {
+                        *patience_ns += PATIENCE_PER_FRAME_NS;
+                    }
+                    Sent::Done => {}
+                    Sent::Full if *patience_ns >= RETRY_NS => {
+                        self.retry_at = Some(now + RETRY_NS);
+                        self.waiting = Some(Waiting { to, frame: frame.to_vec(), since: now });
+                    }
+                    Sent::Full => self.lost.ring_full += 1,
+                    Sent::Gone => self.lost.unreachable += 1,
+                }
+            }
+            Route::Members(members) => {
+                // Datagrams: who has no room loses them.
+                let own = member.slot();
+                for to in members.iter().filter(|&to| to != own) {
+                    let sent = member.send(to, frame, self.tag());
+                    self.lost.ring_full += u64::from(sent == Sent::Full);
+                }
+            }
+            Route::Unreachable => self.lost.unreachable += 1,
+        }
+        Outcome::Gone
+    }
+}
+
+/// Destination GID and QPN of a frame; `None` if it has none. Raw packets are whatever the
+/// application makes them: whether one is RoCE in all else, the receiver finds out.
+fn destination(frame: &[u8]) -> Option<(Gid, Qpn)> {
+    let ethertype = |at: usize| frame.get(at..at + 2).map(|bytes| [bytes[0], bytes[1]]);
+    let net = if ethertype(12)? == [0x81, 0x00] { 18 } else { 14 };
+    let (gid, bth) = match ethertype(net - 2)? {
+        [0x08, 0x00] => {
+            let address: [u8; 4] = frame.get(net + 16..net + 20)?.try_into().ok()?;
+            (Gid::from(std::net::Ipv4Addr::from(address)), net + 20 + 8)
+        }
+        [0x86, 0xdd] => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40 + 8),
+        [0x89, 0x15] => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40),
+        _ => return None,
+    };
+    let qpn = frame.get(bth + 5..bth + 8)?;
+    Some((gid, Qpn(u32::from_be_bytes([0, qpn[0], qpn[1], qpn[2]]))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_held_back_take_bounded_memory() {
+        let name = format!("ferroce-outbound-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let mut member = Member::join(&dir, &[]).unwrap();
+        let rule = "delay any by 3600s".parse().unwrap();
+        let mut outbound = Outbound::new(&[rule], 1, None);
+        for _ in 0..DELAYED_MAX + 5 {
+            outbound.send(Instant::default(), &mut [0; 64], &mut member);
+        }
+        assert_eq!((outbound.delayed.len(), outbound.lost.injected), (DELAYED_MAX, 5));
+        drop(member);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

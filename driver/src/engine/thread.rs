@@ -1,0 +1,89 @@
+//! The background thread, and waiting for a completion channel.
+
+use std::io;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, TryLockError};
+use std::thread::{Builder, JoinHandle};
+
+use super::{Channel, Core, Driven, Engine};
+use crate::fabric::WakeWord;
+use crate::progress::Look;
+use crate::sys;
+
+/// How long a waiter drives by itself before it leaves that to the thread and sleeps.
+const SPIN_NS: u64 = 50_000;
+
+/// The longest sleep: a sender that dies between leaving a frame and waking us wakes nobody.
+const SLEEP_NS: u64 = 250_000_000;
+
+/// The wake word of the engine's member.
+#[derive(Debug)]
+pub(crate) struct Wake(pub WakeWord);
+
+impl Deref for Wake {
+    type Target = AtomicU32;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        self.0.word()
+    }
+}
+
+/// Starts the thread. It takes no signal of the application's.
+pub(super) fn spawn(core: Arc<Core>) -> io::Result<JoinHandle<()>> {
+    let _blocked = sys::block_signals();
+    Builder::new()
+        .name("ferroce".to_owned())
+        .spawn(move || core.progress.run(|| core.try_drive(), || core.look()))
+}
+
+impl Core {
+    /// What there is to do, without doing it.
+    fn look(&self) -> Look {
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Look::Busy,
+        };
+        let now = sys::now_ns();
+        let deadline_ns = inner.next_timeout().map_or(u64::MAX, |at| at.nanos());
+        let is_due = deadline_ns <= now || inner.is_asked();
+        if is_due || inner.has_arrivals() || !self.doorbells.is_empty() {
+            return Look::Work;
+        }
+        inner.mend_ring();
+        Look::Nothing { deadline_ns: Some(deadline_ns.min(now + SLEEP_NS)) }
+    }
+}
+
+impl Engine {
+    /// Waits for a CQ of `channel` to have something to tell, and returns its cookie. Drives for a
+    /// while before it sleeps.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the channel's descriptor is non-blocking; `Interrupted`, and what else
+    /// read(2) says; EINVAL in a forked child, where a read would take the parent's event away.
+    pub fn wait(&self, channel: &Channel) -> io::Result<u64> {
+        if !self.is_here() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if let Some(cookie) = channel.try_pop() {
+            return Ok(cookie);
+        }
+        if channel.blocks() {
+            let start = sys::now_ns();
+            loop {
+                let driven = self.core.try_drive();
+                if let Some(cookie) = channel.try_pop() {
+                    return Ok(cookie);
+                }
+                if driven == Driven::Busy || sys::now_ns() - start > SPIN_NS {
+                    break;
+                }
+            }
+            self.core.progress.notified();
+        }
+        channel.pop()
+    }
+}

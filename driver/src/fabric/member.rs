@@ -1,0 +1,432 @@
+//! A process's place in a fabric.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use ferroce_stack::GidEntry;
+use ferroce_stack::gid::Gid;
+use ferroce_stack::verbs::Qpn;
+use ferroce_stack::wire::Mac;
+
+use super::error::FabricError;
+use super::registry::{self, GIDS, MEMBERS, Presence, Registry, View};
+use super::report::Report;
+use super::ring::{self, Inbound, Outbound, Owner, Received, Watch};
+use super::route::{RESERVED_QPNS, Route, Slots, route};
+use super::shm::Shared;
+use crate::sys;
+
+/// How long a peer's ring may be full before the sender looks whether the peer still lives.
+const FULL_NS: u64 = 10_000_000;
+
+/// Whom files belong to whose owner a user namespace does not have.
+const OVERFLOW_USER: u32 = 65534;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the receiver's ring; [`Member::flush_wakes`] must follow.
+    Done,
+    /// The ring has no room: try again later. [`Member::flush_wakes`] should be called here too,
+    /// lest the receiver sleeps.
+    Full,
+    /// There is no such member.
+    Gone,
+}
+
+/// A process's place in a fabric: a slot, an inbound ring, and the way to all other members.
+///
+/// It belongs to the process that joined. A child made by fork has no access to its memory and
+/// may do nothing with it but drop it.
+///
+/// The member lives until it is dropped or its process ends, however it ends; until then a lock
+/// is held by the mapping of its ring. Only a child made by fork in the instant of joining, while
+/// the descriptor is open, would prolong it.
+#[derive(Debug)]
+pub struct Member {
+    process: u32,
+    slot: u8,
+    generation: u64,
+    registry: Registry,
+    view: View,
+    inbound: Inbound,
+    /// By slot: the rings sent to so far.
+    peers: Vec<Option<Peer>>,
+    /// Sent to since the last [`Member::flush_wakes`].
+    unwoken: Slots,
+}
+
+#[derive(Debug)]
+struct Peer {
+    generation: u64,
+    ring: Outbound,
+    /// Since when, or since the last look at the peer, every frame found the ring full.
+    full_since_ns: Option<u64>,
+}
+
+/// A member's wake word, which outlives the member and may be used by any thread.
+#[derive(Clone, Debug)]
+pub struct WakeWord(Arc<Shared>);
+
+impl WakeWord {
+    /// The word, as [`Member::wake_word`].
+    #[inline]
+    pub fn word(&self) -> &AtomicU32 {
+        ring::wake_word(&self.0)
+    }
+
+    /// Sleeps while the word is `expected`, until it is woken by any process, for at most
+    /// `timeout_ns` nanoseconds if given. May return early.
+    pub fn wait(&self, expected: u32, timeout_ns: Option<u64>) {
+        sys::futex_wait(self.word(), expected, timeout_ns);
+    }
+
+    /// Wakes whoever sleeps in [`WakeWord::wait`].
+    pub fn wake(&self) {
+        sys::futex_wake(self.word());
+    }
+}
+
+/// What the ring asks, answered from the registry.
+struct Deaths<'a> {
+    registry: &'a Registry,
+    view: &'a mut View,
+}
+
+impl Watch for Deaths<'_> {
+    fn now_ns(&self) -> u64 {
+        sys::now_ns()
+    }
+
+    fn is_dead(&mut self, owner: Owner) -> bool {
+        let slot = owner.slot();
+        self.view.refresh(self.registry);
+        match self.view.entry(slot).generation() {
+            Some(generation) if Owner::new(slot, generation) == owner => {
+                self.registry.is_dead(slot)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Member {
+    /// Joins the fabric in a directory with the given addresses, at most 8. The directory is made
+    /// if it does not exist, and so is the one it is in.
+    ///
+    /// # Errors
+    ///
+    /// See [`FabricError`].
+    pub fn join(dir: &Path, gids: &[GidEntry]) -> Result<Member, FabricError> {
+        if gids.len() > GIDS {
+            return Err(FabricError::TooManyGids { count: gids.len() });
+        }
+        prepare(dir)?;
+        let (registry, lock) = Registry::open(dir)?;
+        registry.sweep(&lock);
+        let (slot, generation) =
+            registry.claim(&lock).ok_or_else(|| FabricError::Full { dir: dir.into() })?;
+        let shared = match create_ring(&registry.member_path(slot), generation) {
+            Ok(shared) => Arc::new(shared),
+            Err(error) => {
+                registry.release(&lock, slot);
+                return Err(error);
+            }
+        };
+        registry.publish(&lock, slot, gids);
+        drop(lock);
+        Ok(Member {
+            process: std::process::id(),
+            slot,
+            generation,
+            view: View::new(&registry),
+            registry,
+            inbound: Inbound::new(shared),
+            peers: std::iter::repeat_with(|| None).take(MEMBERS).collect(),
+            unwoken: Slots::NONE,
+        })
+    }
+
+    /// The slot, different from that of every other live member.
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// The QPNs that lead to this member: their high 8 bits are its slot. Those with a meaning of
+    /// their own are left out.
+    pub fn qpns(&self) -> Range<u32> {
+        let first = u32::from(self.slot) << 16;
+        first.max(RESERVED_QPNS)..(first + 0x1_0000).min(Qpn::MULTICAST.0)
+    }
+
+    /// Inbound frames that are there now or are just being written, counted no further than 64.
+    /// 0 says that there is nothing to wait for but a wake-up.
+    #[inline]
+    pub fn pending(&self) -> usize {
+        self.inbound.pending()
+    }
+
+    /// Copies the next inbound frame to the start of `frame`, which should have room for
+    /// [`FRAME_MAX`](super::FRAME_MAX) bytes: a longer one is dropped. None if there is no frame,
+    /// or if the next one is still being written.
+    #[inline]
+    pub fn receive(&mut self, frame: &mut [u8]) -> Option<Received> {
+        let mut deaths = Deaths { registry: &self.registry, view: &mut self.view };
+        self.inbound.receive(frame, &mut deaths)
+    }
+
+    /// Says that [`Member::pending`] was 0. Now and then it has [`Member::mend`] happen.
+    #[inline]
+    pub fn found_nothing(&mut self) {
+        self.inbound.found_nothing();
+    }
+
+    /// Puts right what others may have written to this member's ring, lest senders find no way in.
+    /// Some loads; to be called before sleeping, too.
+    pub fn mend(&mut self) {
+        self.inbound.mend();
+    }
+
+    /// Copies a frame, and a tag for its receiver, to the ring of the member in slot `to`, which
+    /// may be this one. The receiver is not woken before [`Member::flush_wakes`]. A frame of no
+    /// bytes does not arrive.
+    ///
+    /// # Panics
+    ///
+    /// If the frame is longer than [`FRAME_MAX`](super::FRAME_MAX).
+    #[inline]
+    pub fn send(&mut self, to: u8, frame: &[u8], tag: u32) -> Sent {
+        self.view.refresh(&self.registry);
+        let generation = self.view.entry(to).generation();
+        let known = &self.peers[usize::from(to)];
+        if known.as_ref().is_none_or(|peer| Some(peer.generation) != generation) {
+            self.connect(to, generation);
+        }
+        let Some(peer) = &mut self.peers[usize::from(to)] else {
+            return Sent::Gone;
+        };
+        self.unwoken.insert(to);
+        if peer.ring.push(frame, tag) {
+            peer.full_since_ns = None;
+            return Sent::Done;
+        }
+        self.full(to)
+    }
+
+    /// Wakes those receivers of frames sent since the last call that sleep. Once per burst.
+    #[inline]
+    pub fn flush_wakes(&mut self) {
+        if self.unwoken.is_empty() {
+            return;
+        }
+        for slot in std::mem::take(&mut self.unwoken).iter() {
+            if let Some(peer) = &self.peers[usize::from(slot)] {
+                peer.ring.wake();
+            }
+        }
+    }
+
+    /// Where a frame to a QP goes.
+    #[inline]
+    pub fn route(&mut self, destination: Gid, qpn: Qpn) -> Route {
+        self.view.refresh(&self.registry);
+        route(self.view.entries(), self.slot, destination, qpn)
+    }
+
+    /// The number of the last question for a report, which a [`Report`] has to name; 0 before the
+    /// first. One load.
+    #[inline]
+    pub fn reports_wanted(&self) -> u64 {
+        self.inbound.reports_wanted()
+    }
+
+    /// Tells slots of the same number apart: no two members in one slot have the same.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Leaves a report for those who have asked, in place of the last.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written; there is no new one then.
+    pub fn report(&self, report: &Report) -> io::Result<()> {
+        let unfinished = self.registry.unfinished_report_path(self.slot);
+        let outcome = report.write(&unfinished, &self.registry.report_path(self.slot));
+        if outcome.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        outcome
+    }
+
+    /// Says whether this member has QPs attached to multicast groups, and so wants their frames.
+    pub fn set_multicast(&self, wants: bool) {
+        self.registry.set_multicast(self.slot, wants);
+    }
+
+    /// The Ethernet address that goes with a GID of a member.
+    pub fn mac_of(&mut self, gid: Gid) -> Option<Mac> {
+        self.view.refresh(&self.registry);
+        self.view.entries().iter().find_map(|entry| entry.mac_of(gid))
+    }
+
+    /// The word by which others know whether this member must be woken: 0 awake; 1 armed: whoever
+    /// sends sets it to 0 and wakes who sleeps on it; others: not to be woken.
+    ///
+    /// To sleep: store 1, full fence, see that [`Member::pending`] is 0, [`WakeWord::wait`]. With
+    /// a time limit: a sender that dies between its frame and the wake-up wakes nobody.
+    #[inline]
+    pub fn wake_word(&self) -> &AtomicU32 {
+        ring::wake_word(self.inbound.shared())
+    }
+
+    /// The wake word for threads that do not have the member.
+    pub fn wake_handle(&self) -> WakeWord {
+        WakeWord(self.inbound.shared().clone())
+    }
+
+    /// Looks for dead members, frees their slots and files, and puts right what may have been
+    /// written to this member's ring. For now and then: some system calls for each member. Does
+    /// nothing about the dead while somebody else has the registry's lock.
+    pub fn reap(&mut self) {
+        if let Some(lock) = self.registry.try_lock() {
+            self.registry.sweep(&lock);
+        }
+        self.view.refresh(&self.registry);
+        for (slot, peer) in (0..=u8::MAX).zip(&mut self.peers) {
+            let generation = self.view.entry(slot).generation();
+            if peer.as_ref().is_some_and(|peer| Some(peer.generation) != generation) {
+                *peer = None;
+            }
+        }
+        self.inbound.mend();
+    }
+
+    /// Maps the ring of the member in `slot`, in place of that of an earlier one.
+    #[cold]
+    fn connect(&mut self, slot: u8, generation: Option<u64>) {
+        self.peers[usize::from(slot)] = generation.and_then(|generation| {
+            let path = self.registry.member_path(slot);
+            let file = registry::open_file(&path, Presence::Existing).ok()?;
+            let shared = Shared::map(&file, ring::FILE_LEN).ok()?;
+            let ring = Outbound::new(shared, Owner::new(self.slot, self.generation));
+            ring.leads_to(generation).then_some(Peer { generation, ring, full_since_ns: None })
+        });
+    }
+
+    /// A peer's ring is full: it may be dead.
+    #[cold]
+    fn full(&mut self, to: u8) -> Sent {
+        let Some(peer) = &mut self.peers[usize::from(to)] else {
+            return Sent::Gone;
+        };
+        let now_ns = sys::now_ns();
+        let since_ns = *peer.full_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) < FULL_NS {
+            return Sent::Full;
+        }
+        peer.full_since_ns = Some(now_ns);
+        if self.registry.is_dead(to) {
+            self.reap();
+        }
+        if self.peers[usize::from(to)].is_some() { Sent::Full } else { Sent::Gone }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
+        // Without the lock the slot stays until somebody finds the member's own lock free.
+        if let Some(lock) = self.registry.lock() {
+            self.view.refresh(&self.registry);
+            if self.view.entry(self.slot).generation() == Some(self.generation) {
+                self.registry.release(&lock, self.slot);
+            }
+        }
+    }
+}
+
+/// Makes a member's file and an empty ring in it; its lock is held by the mapping returned.
+fn create_ring(path: &Path, generation: u64) -> Result<Shared, FabricError> {
+    // What a process left that died between two steps.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(FabricError::io("remove", path, error));
+        }
+        _ => {}
+    }
+    let file = registry::open_file(path, Presence::New)
+        .map_err(|error| FabricError::from_creation(path, error, ring::FILE_LEN as u64))?;
+    registry::allocate(&file, path, ring::FILE_LEN)?;
+    registry::wait_for_lock(&file, path)?;
+    let shared =
+        Shared::map(&file, ring::FILE_LEN).map_err(|error| FabricError::io("map", path, error))?;
+    ring::format(&shared, generation);
+    Ok(shared)
+}
+
+/// Makes the directory, and the one it is in, if need be, and refuses one that will not do.
+fn prepare(dir: &Path) -> Result<(), FabricError> {
+    let create = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        outcome => outcome,
+    };
+    let mut outcome = create(dir);
+    if let (Err(error), Some(parent)) = (&outcome, dir.parent())
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        outcome = create(parent).and_then(|()| create(dir));
+    }
+    outcome.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => FabricError::NoParent { dir: dir.into() },
+        io::ErrorKind::NotADirectory => FabricError::NotADirectory { dir: dir.into() },
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            FabricError::ReadOnly { dir: dir.into() }
+        }
+        _ => FabricError::from_creation(dir, error, 0),
+    })?;
+    check_parent(dir)?;
+    check(dir)
+}
+
+/// Refuses a directory that another user could replace, as the owner of the one it is in. Root
+/// may be trusted; a user namespace that does not have root shows it as [`OVERFLOW_USER`].
+fn check_parent(dir: &Path) -> Result<(), FabricError> {
+    let parent = match dir.parent() {
+        None => return Ok(()),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    let metadata =
+        fs::metadata(parent).map_err(|error| FabricError::io("look at", parent, error))?;
+    let (owner, user) = (metadata.uid(), sys::effective_user());
+    if [user, 0, OVERFLOW_USER].contains(&owner) {
+        return Ok(());
+    }
+    Err(FabricError::OtherUser { dir: parent.into(), owner, user })
+}
+
+/// Refuses a directory in which others have a say, and what is none.
+pub(super) fn check(dir: &Path) -> Result<(), FabricError> {
+    let metadata =
+        fs::symlink_metadata(dir).map_err(|error| FabricError::io("look at", dir, error))?;
+    let (owner, user) = (metadata.uid(), sys::effective_user());
+    if !metadata.is_dir() {
+        return Err(FabricError::NotADirectory { dir: dir.into() });
+    }
+    if owner != user {
+        return Err(FabricError::OtherUser { dir: dir.into(), owner, user });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(FabricError::WritableByOthers { dir: dir.into(), mode });
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Memory that other processes write to: checked offsets, atomic words, copies in and out.
+//!
+//! No reference to plain data in it is ever made, so nothing that another process does can break
+//! a promise the compiler relies on: words are atomics, bytes are copied to and from private
+//! memory. A copy that races with a writer gives some bytes; whoever takes them must not care
+//! which, or know by a word that there is no writer.
+
+use std::fs::File;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sys::Mapping;
+
+/// A mapped file.
+#[derive(Debug)]
+pub struct Shared {
+    mapping: Mapping,
+}
+
+impl Shared {
+    /// Maps the first `len` bytes of a file that must be that long.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the file's length is not `len`, or what the system says.
+    pub fn map(file: &File, len: usize) -> io::Result<Shared> {
+        if file.metadata()?.len() != len as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Shared { mapping: Mapping::new(file, len)? })
+    }
+
+    /// The word at `offset`, a multiple of 8.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8));
+        self.check(offset, 8);
+        // SAFETY: inside the mapping, which is page aligned and lives as long as `self`; every
+        // access of ours to these bytes is by an atomic of this size.
+        unsafe { AtomicU64::from_ptr(self.mapping.start().add(offset).cast().as_ptr()) }
+    }
+
+    /// The half word at `offset`, a multiple of 4.
+    #[inline]
+    pub fn half(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4));
+        self.check(offset, 4);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(self.mapping.start().add(offset).cast().as_ptr()) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    #[inline]
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        // SAFETY: inside the mapping; `bytes` is private memory, so the two do not overlap.
+        unsafe {
+            let to = self.mapping.start().as_ptr().add(offset);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    /// Copies what is at `offset` to `bytes`.
+    #[inline]
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        self.check(offset, bytes.len());
+        // SAFETY: as in `write`.
+        unsafe {
+            let from = self.mapping.start().as_ptr().add(offset);
+            ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, len: usize) {
+        let len_there = self.mapping.len();
+        assert!(offset <= len_there && len <= len_there - offset, "offset beyond the mapping");
+    }
+}
