@@ -1,4 +1,4 @@
-//! RDMA over a RoCE v2 stack in userspace.
+//! RDMA over a RoCE v2 stack in userspace: open a [`Context`] and see [`api`].
 //!
 //! Around the transport: the [`engine`] that drives a device, the [`fabric`] between the processes
 //! of a host, memory the library owns, the links frames travel on, and a world of devices on a
@@ -8,6 +8,9 @@
 // The models use parts of what the engine does.
 #![cfg_attr(loom, allow(dead_code))]
 
+// The models check the parts below these.
+#[cfg(not(loom))]
+pub mod api;
 pub mod config;
 mod doorbell;
 #[cfg(not(loom))]
@@ -27,6 +30,12 @@ mod sync;
 mod sys;
 pub mod world;
 
+#[cfg(not(loom))]
+pub use api::{
+    AddressHandle, AsyncEvent, Completion, ConnectOptions, Context, Cq, Endpoint, Error,
+    LocalSlice, Mr, Payload, Pd, Qp, QpOptions, RecvBatch, RemoteRegion, SendBatch, SendRequest,
+    Srq, Subject, Window, Xrcd,
+};
 pub use ferroce_stack::gid::Gid;
 pub use ferroce_stack::psn::Psn;
 pub use ferroce_stack::verbs;
