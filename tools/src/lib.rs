@@ -3,14 +3,26 @@
 //! [`decode`] reads a [`capture`], takes off each frame's [`link`] header, takes the [`packet`]
 //! apart, lets [`verify`] follow its connection, and shows it through [`view`]. [`demo`] makes such
 //! traffic: every operation, between two nodes in one process.
+//!
+//! [`run`] starts an unmodified program over our library, with what [`settings`] say; [`devices`]
+//! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
+//! puts all of it in place. [`stat`] shows what the processes of a fabric count.
 
 #![forbid(unsafe_code)]
 
 pub mod capture;
+pub mod config;
 pub mod decode;
 pub mod demo;
+pub mod devices;
+pub mod env;
+pub mod install;
 pub mod link;
 pub mod mad;
 pub mod packet;
+pub mod run;
+pub mod settings;
+pub mod stat;
+mod table;
 pub mod verify;
 pub mod view;

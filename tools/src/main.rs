@@ -4,11 +4,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use ferroce_tools::decode::{self, Outcome};
-use ferroce_tools::demo;
+use ferroce_tools::{config, demo, devices, env, install, run, stat};
 
-/// RoCE v2 in userspace: see it work, and look at its traffic packet by packet.
+/// RoCE v2 in userspace: run RDMA programs, and look at their traffic packet by packet.
 #[derive(Debug, Parser)]
 #[command(name = "ferroce", version, arg_required_else_help = true)]
 struct CommandLine {
@@ -18,17 +18,41 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Arguments),
+    Devices(devices::Arguments),
+    Config(config::Arguments),
+    Env(env::Arguments),
+    Install(install::Arguments),
+    /// Try what `run` does where it has no rights
+    #[command(name = run::TRY_COMMAND, hide = true)]
+    TryNamespace,
     Demo(demo::Arguments),
     Decode(decode::Arguments),
+    Stat(stat::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
+        Command::Run(arguments) => match run::run(&arguments) {
+            Ok(never) => match never {},
+            Err(failure) => {
+                eprintln!("ferroce: {:#}", failure.error);
+                return ExitCode::from(failure.status);
+            }
+        },
+        Command::TryNamespace => run::try_user_namespace().map(|()| Outcome::Clean),
+        Command::Devices(arguments) => devices::run(&arguments).map(|()| Outcome::Clean),
+        Command::Config(arguments) => config::run(&arguments).map(|()| Outcome::Clean),
+        Command::Env(arguments) => env::run(&arguments).map(|()| Outcome::Clean),
+        Command::Install(arguments) => {
+            install::run(&arguments, CommandLine::command()).map(|()| Outcome::Clean)
+        }
         Command::Demo(arguments) => demo::run(&arguments).map(|right| match right {
             true => Outcome::Clean,
             false => Outcome::Violations,
         }),
         Command::Decode(arguments) => decode::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments).map(|()| Outcome::Clean),
     };
     match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

@@ -383,3 +383,16 @@ pub fn finding_line(finding: &Finding) -> String {
     let Finding { frame, kind, detail, .. } = finding;
     format!("       {style}{word}: {}{style:#} at frame {frame}{flow}: {detail}", kind.name())
 }
+
+/// A number with its digits in groups of three, as in `1,048,576`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -4,19 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table,
-    TableStyle, Width,
-};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, Table, Width};
 use ferroce_stack::verbs::WcStatus;
 use serde::Serialize;
 
 use super::lab::{Settings, status_name};
-use crate::view::style;
-
-/// On a terminal: a line below the header, and no other.
-const HEADER_LINE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─'));
+use crate::table::{empty_table, write_table};
+use crate::view::{grouped, style};
 
 /// How narrow status and verdict may become: the longest status between blanks, and a verdict of
 /// two lines. With the other columns that makes 80.
@@ -146,28 +140,14 @@ impl Report {
     pub fn write_table(&self, out: &mut impl Write, is_terminal: bool) -> io::Result<()> {
         let title = style::TITLE;
         writeln!(out, "{title}Two nodes, {}{title:#}", self.settings)?;
-        for line in self.table(is_terminal).lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
+        write_table(&self.table(is_terminal), out)?;
         self.write_summary(out, is_terminal)
     }
 
     fn table(&self, is_terminal: bool) -> Table {
-        let mut table = Table::new();
-        let header =
+        let titles =
             ["Operation", "Transport", "WRs", "Bytes", "Packets", "Resent", "Status", "Verdict"];
-        table.set_header(header.map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
-        match is_terminal {
-            true => {
-                table.load_style(HEADER_LINE);
-                table.set_content_arrangement(ContentArrangement::Dynamic);
-                table.enforce_styling();
-            }
-            false => {
-                table.load_style(NOTHING);
-                table.force_no_tty();
-            }
-        }
+        let mut table = empty_table(titles, is_terminal);
         for row in &self.rows {
             table.add_row(cells(row));
         }
@@ -277,19 +257,6 @@ fn cells(row: &Row) -> Vec<Cell> {
             (None, _) => verdict.fg(Color::DarkYellow),
         },
     ]
-}
-
-/// A number with its digits in groups of three, as in `1,048,576`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,0 +1,83 @@
+//! Unmodified programs over our library, as ratios: each to a bare bound or to what other stacks do
+//! on the same machine, measured in turn in one run; medians of the rounds.
+//!
+//! How far the two CPUs are apart, and what else the machine does, moves every figure. So the probe
+//! of the first is printed before and after, and samples during which others took CPU time are left
+//! out, as long as enough remain. Figures decide nothing: the exit status says whether all programs
+//! finished.
+
+mod bare;
+mod idle;
+mod machine;
+mod metric;
+mod program;
+mod table;
+mod writes;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Parser;
+
+use machine::Disturbance;
+use metric::Metric;
+use program::Lab;
+
+/// The sizes at which bandwidths are compared, in bytes.
+const SIZES: [usize; 7] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20];
+/// Those of them that are compared to the bare ring too.
+const RING_SIZES: [usize; 2] = [64 << 10, 1 << 20];
+
+/// Unmodified programs over our library, as ratios to bare bounds and other stacks.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Two short rounds instead of seven long ones
+    #[arg(long)]
+    quick: bool,
+    /// Print the table as JSON too
+    #[arg(long)]
+    json: bool,
+    /// Cargo says so
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Be the idle process that is measured, in this fabric
+    #[arg(long, hide = true, value_name = "DIR")]
+    idle: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(fabric) = &arguments.idle {
+        return idle::be(fabric);
+    }
+    let fabric = PathBuf::from(format!("/dev/shm/ferroce-programs-{}", std::process::id()));
+    let outcome = run(&arguments, &fabric);
+    let _ = std::fs::remove_dir_all(&fabric);
+    outcome
+}
+
+fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
+    let cpus = machine::two_cpus()?;
+    let (rounds, work) = if arguments.quick { (2, 8) } else { (7, 1) };
+    let lab = Lab { fabric, cpus, work };
+    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, bare::probe(cpus)?);
+    let metrics = Metric::all(&lab);
+    let mut samples = vec![Vec::new(); metrics.len()];
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        for (metric, samples) in metrics.iter().zip(&mut samples) {
+            let before = Disturbance::start()?;
+            let value = metric.measure(&lab)?;
+            samples.push(table::Sample { value, foreign: before.foreign_share()? });
+        }
+    }
+    let idle = idle::share(fabric)?;
+    program::one_core(&lab, &metric::on_one_core())?;
+    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, bare::probe(cpus)?);
+    let rows = table::rows(&metrics, &samples, idle);
+    table::print(&rows);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    }
+    Ok(())
+}
