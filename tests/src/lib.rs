@@ -17,6 +17,7 @@ pub mod node;
 pub mod oracle;
 pub mod peer;
 pub mod plan;
+pub mod programs;
 pub mod rig;
 pub mod scripted;
 pub mod simulation;
