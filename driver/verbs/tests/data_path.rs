@@ -3,13 +3,8 @@
 
 mod common;
 
-const PRELUDE: &str = include_str!("common/pair.h");
-
 fn run(name: &str, body: &str) {
-    let folder = common::library_folder(name);
-    let source = format!("{PRELUDE}\n#line 1\n{body}");
-    let Some(program) = common::compile(&folder, &source, &["-libverbs"]) else { return };
-    assert_eq!(common::run(&folder, &program), "");
+    common::run_silent(common::PAIR, name, &[], body);
 }
 
 #[test]

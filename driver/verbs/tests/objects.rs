@@ -32,10 +32,7 @@ static struct ibv_context *open_first(void) {
 "#;
 
 fn run(name: &str, body: &str) {
-    let folder = common::library_folder(name);
-    let source = format!("{PRELUDE}\n#line 1\n{body}");
-    let Some(program) = common::compile(&folder, &source, &["-libverbs"]) else { return };
-    assert_eq!(common::run(&folder, &program), "");
+    common::run_silent(PRELUDE, name, &[], body);
 }
 
 #[test]

@@ -61,10 +61,7 @@ static struct ibv_sge piece(size_t offset, uint32_t length) {
 "#;
 
 fn run_with(name: &str, variables: &[(&str, &str)], body: &str) {
-    let folder = common::library_folder(name);
-    let source = format!("{PRELUDE}\n#line 1\n{body}");
-    let Some(program) = common::compile(&folder, &source, &["-libverbs"]) else { return };
-    assert_eq!(common::run_with(&folder, &program, variables), "");
+    common::run_silent(PRELUDE, name, variables, body);
 }
 
 #[test]

@@ -72,3 +72,15 @@ pub fn run_with(folder: &Path, program: &Path, variables: &[(&str, &str)]) -> St
     assert_eq!(errors, "", "a program that succeeds says nothing");
     said.into_owned()
 }
+
+/// A device with a domain, a CQ and memory, and pairs of QPs between themselves, for programs to
+/// begin with.
+pub const PAIR: &str = include_str!("pair.h");
+
+/// Compiles and runs a program that begins with `prelude` and prints only what is wrong.
+pub fn run_silent(prelude: &str, name: &str, variables: &[(&str, &str)], body: &str) {
+    let folder = library_folder(name);
+    let source = format!("{prelude}\n#line 1\n{body}");
+    let Some(program) = compile(&folder, &source, &["-libverbs"]) else { return };
+    assert_eq!(run_with(&folder, &program, variables), "");
+}
