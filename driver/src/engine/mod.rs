@@ -7,34 +7,27 @@
 
 mod batch;
 mod objects;
+mod open;
 mod outbound;
 mod post;
 mod report;
 mod thread;
 
-use std::fmt;
-use std::io;
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 
 use ferroce_stack::gid::Gid;
 use ferroce_stack::time::Instant;
-use ferroce_stack::verbs::{
-    Ah, AhAttr, AttrMask, Mtu, Pd, QpAttr, QpCap, QpInit, QpState, VerbsError,
-};
+use ferroce_stack::verbs::{Ah, AhAttr, AttrMask, Pd, QpAttr, QpCap, QpInit, QpState, VerbsError};
 use ferroce_stack::wire::Mac;
-use ferroce_stack::{Config, Device, GidEntry, SrqAttr, SrqInit};
+use ferroce_stack::{Config, Device, SrqAttr, SrqInit};
 
-use crate::config::Settings;
 use crate::doorbell::Doorbells;
 use crate::event::Armed;
-use crate::fabric::{FabricError, Member};
-use crate::frame::fault::Rule;
+use crate::fabric::Member;
 use crate::frame::tap::Tap;
-use crate::identity::DeviceInfo;
 use crate::memory::{self, HostMemory};
 use crate::progress::{self, Driven, Progress};
 use crate::ring::{ring, work_ring};
@@ -52,73 +45,12 @@ pub use objects::{
     AsyncEvent, AsyncQueue, Channel, Completion, CompletionQueue, QueuePair, SharedReceiveQueue,
     Subject,
 };
+pub use open::{OpenError, Options};
 pub use post::{RecvBatch, SendBatch};
 
 /// Batches one drives for others who post meanwhile, before that is left to the thread: they could
 /// keep a caller for ever.
 const LAPS: usize = 8;
-
-/// What an engine is made of.
-#[derive(Clone, Debug)]
-pub struct Options<'a> {
-    /// The name of the device, as reports give it.
-    pub name: &'a str,
-    /// The directory of the fabric.
-    pub fabric: &'a Path,
-    /// Addresses of the device.
-    pub gids: &'a [GidEntry],
-    /// The largest path MTU.
-    pub active_mtu: Mtu,
-    /// Faults of the frames it sends.
-    pub faults: &'a [Rule],
-    /// Decides what chances the faults take.
-    pub seed: u64,
-    /// A capture of the frames it sends, and of those that no other process records there.
-    pub pcap: Option<&'a Path>,
-}
-
-impl<'a> Options<'a> {
-    /// One of the devices that `settings` make ([`identity::devices`](crate::identity::devices)).
-    pub fn new(settings: &'a Settings, device: &'a DeviceInfo) -> Options<'a> {
-        Options {
-            name: &device.name,
-            fabric: &settings.fabric,
-            gids: &device.gids,
-            active_mtu: device.active_mtu,
-            faults: &settings.fault,
-            seed: settings.seed,
-            pcap: settings.pcap.as_deref(),
-        }
-    }
-}
-
-/// Why an engine could not be opened.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The fabric cannot be joined.
-    Fabric(FabricError),
-    /// The device refuses an address.
-    Address(GidEntry),
-    /// The capture cannot be written.
-    Capture(PathBuf, io::Error),
-    /// The system has no thread left.
-    Thread(io::Error),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Fabric(error) => error.fmt(f),
-            OpenError::Address(entry) => write!(f, "{} cannot be an address", entry.gid),
-            OpenError::Capture(path, error) => {
-                write!(f, "cannot record to {}: {error}", path.display())
-            }
-            OpenError::Thread(error) => write!(f, "no thread for the engine: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// One device of this process.
 #[derive(Debug)]
