@@ -37,10 +37,6 @@ impl CompletionQueue {
         }
     }
 
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Adds a completion; events it causes go to `events`.
     pub fn push(&mut self, handle: Cq, wc: Wc, events: &mut VecDeque<Event>) {
         if self.overrun {

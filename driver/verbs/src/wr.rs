@@ -6,14 +6,13 @@ use core::ffi::{c_int, c_void};
 use core::ops::Range;
 
 use ferroce_stack::verbs::{
-    Access, FlushLevel, Qpn, Remote, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget,
+    Access, FlushLevel, Remote, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget,
 };
 
-use crate::ah::Ah;
 use crate::errno::{self, EINVAL, Errno};
-use crate::layout::{IbvAh, IbvDataBuf, IbvMw, IbvMwBindInfo, IbvQpEx, IbvSge};
+use crate::layout::{IbvAh, IbvDataBuf, IbvMw, IbvMwBindInfo, IbvQpEx, IbvSge, IbvUd};
 use crate::object::HeldLock;
-use crate::post::{MAX_INLINE, MAX_SGE, bind_of, flags_of, sge_of};
+use crate::post::{MAX_INLINE, MAX_SGE, bind_of, flags_of, sge_of, target_of};
 use crate::qp::Qp;
 
 /// `enum ibv_placement_type`, by its bits.
@@ -284,9 +283,9 @@ unsafe extern "C" fn set_ud_addr(qp: *mut IbvQpEx, ah: *mut IbvAh, qpn: u32, qke
     // SAFETY: the caller gives a live QP or null, and has started.
     let Some((_, built)) = (unsafe { building(qp) }) else { return };
     // SAFETY: the address handle is null or live.
-    match unsafe { Ah::of(ah) } {
-        Some(ah) => built.set(|wr| wr.ud = Some(UdTarget { ah: ah.ah, qpn: Qpn(qpn), qkey })),
-        None => built.fail(EINVAL),
+    match unsafe { target_of(IbvUd { ah, remote_qpn: qpn, remote_qkey: qkey }) } {
+        Ok(target) => built.set(|wr| wr.ud = Some(target)),
+        Err(error) => built.fail(error),
     }
 }
 

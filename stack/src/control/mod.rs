@@ -260,14 +260,6 @@ impl<M: Memory> Device<M> {
         found(self.shared.cqs.get_mut(cq.0))?.resize(cqe)
     }
 
-    /// How many completions a queue takes.
-    ///
-    /// # Errors
-    /// See [`Device::dealloc_pd`].
-    pub fn query_cq(&self, cq: Cq) -> Outcome<usize> {
-        found(self.shared.cqs.get(cq.0)).map(CompletionQueue::capacity)
-    }
-
     /// Destroys a completion queue and what it holds.
     ///
     /// # Errors
