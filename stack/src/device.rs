@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::ah::MAX_OVERHEAD;
 use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
+use crate::flow::FlowTable;
 use crate::gid::Gid;
 use crate::memory::Memory;
 use crate::mr::Regions;
@@ -87,6 +88,7 @@ pub struct Device<M> {
     pub(crate) config: Config,
     /// Multicast groups and the QPs attached to each.
     pub(crate) groups: Vec<(Gid, Vec<Qpn>)>,
+    pub(crate) flows: FlowTable,
     /// QPs that may have a packet to send, by slot.
     line: VecDeque<u32>,
     /// Packets the first in line may still send in its turn.
@@ -127,6 +129,7 @@ impl<M: Memory> Device<M> {
             pds: Table::new(objects),
             xrcds: Table::new(objects),
             groups: Vec::new(),
+            flows: FlowTable::default(),
             line: VecDeque::new(),
             burst_left: config.burst,
             timers: TimerQueue::default(),
@@ -193,7 +196,10 @@ impl<M: Memory> Device<M> {
     /// # Errors
     /// Why the frame had no effect; it is counted already, and there is nothing to do about it.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
-        let outcome = self.receive(now, frame);
+        let outcome = match self.receive(now, frame) {
+            Err(Discard::NotRoce) => self.steer(now, frame),
+            outcome => outcome,
+        };
         match outcome {
             Ok(()) => {}
             Err(reason) => self.shared.counters.discard(reason),
@@ -365,6 +371,18 @@ impl<M: Memory> Device<M> {
         let outcome = qp.handle(&mut env, &packet, frame);
         self.settle(slot);
         outcome
+    }
+
+    /// Gives a frame that is not RoCE to the QP whose rule it matches.
+    #[cold]
+    fn steer(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
+        let qp = self.flows.find(frame).and_then(|qpn| self.qps.get_mut(qpn));
+        let qp = qp.ok_or(Discard::NotRoce)?;
+        let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+        qp.handle_raw(&mut env, frame)?;
+        qp.counters.rcvd_pkts += 1;
+        self.shared.counters.rcvd_pkts += 1;
+        Ok(())
     }
 
     /// Delivers a copy to every member of the group (IBA 9.8.3.3).

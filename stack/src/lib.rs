@@ -16,6 +16,7 @@ mod counters;
 mod cq;
 mod device;
 pub mod discard;
+pub mod flow;
 pub mod gid;
 pub mod icrc;
 pub mod memory;

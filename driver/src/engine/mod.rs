@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 
+use ferroce_stack::flow::{Flow, FlowRule};
 use ferroce_stack::gid::Gid;
 use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::{Ah, AhAttr, AttrMask, Pd, QpAttr, QpCap, QpInit, QpState, VerbsError};
@@ -459,6 +460,29 @@ impl Engine {
         }
         let wants = guard.hears_multicast();
         guard.inner.member.set_multicast(wants);
+        Ok(())
+    }
+
+    /// Steers frames that are not RoCE to a raw packet QP.
+    ///
+    /// # Errors
+    /// As [`Device::create_flow`].
+    pub fn create_flow(&self, qp: &QueuePair, rule: &FlowRule) -> Result<Flow, VerbsError> {
+        let mut guard = self.lock()?;
+        let flow = guard.create_flow(qp.qpn, rule)?;
+        guard.inner.member.set_foreign(true);
+        Ok(flow)
+    }
+
+    /// Undoes [`Engine::create_flow`].
+    ///
+    /// # Errors
+    /// As [`Device::destroy_flow`].
+    pub fn destroy_flow(&self, flow: Flow) -> Result<(), VerbsError> {
+        let mut guard = self.lock()?;
+        guard.destroy_flow(flow)?;
+        let wants = guard.steers();
+        guard.inner.member.set_foreign(wants);
         Ok(())
     }
 }

@@ -12,8 +12,9 @@ use ferroce_stack::Device;
 use ferroce_stack::gid::Gid;
 use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::Qpn;
+use ferroce_stack::wire::ROCE_PORT;
 
-use crate::fabric::{Member, Route, Sent};
+use crate::fabric::{Member, Route, Sent, Slots};
 use crate::frame::fault::{Fate, Injector, Rule};
 use crate::frame::tap::Tap;
 use crate::memory::HostMemory;
@@ -183,8 +184,7 @@ impl Outbound {
 
     fn forward(&mut self, now: Instant, frame: &[u8], member: &mut Member) -> Outcome {
         let Some((gid, qpn)) = destination(frame) else {
-            self.lost.unreachable += 1;
-            return Outcome::Gone;
+            return self.forward_foreign(frame, member);
         };
         match member.route(gid, qpn) {
             Route::Own => return Outcome::Own,
@@ -204,32 +204,50 @@ impl Outbound {
                     Sent::Gone => self.lost.unreachable += 1,
                 }
             }
-            Route::Members(members) => {
-                // Datagrams: who has no room loses them.
-                let own = member.slot();
-                for to in members.iter().filter(|&to| to != own) {
-                    let sent = member.send(to, frame, self.tag());
-                    self.lost.ring_full += u64::from(sent == Sent::Full);
-                }
-            }
+            // The device has looped it back already.
+            Route::Members(members) => self.forward_to_all(members, frame, member),
             Route::Unreachable => self.lost.unreachable += 1,
         }
         Outcome::Gone
     }
+
+    /// Sends a frame that is not RoCE to all who steer such frames.
+    #[cold]
+    fn forward_foreign(&mut self, frame: &[u8], member: &mut Member) -> Outcome {
+        let takers = member.wanting_foreign();
+        self.lost.unreachable += u64::from(takers.is_empty());
+        self.forward_to_all(takers, frame, member);
+        if takers.contains(member.slot()) { Outcome::Own } else { Outcome::Gone }
+    }
+
+    /// Sends a frame to all others of these. Datagrams: who has no room loses them.
+    fn forward_to_all(&mut self, takers: Slots, frame: &[u8], member: &mut Member) {
+        let own = member.slot();
+        for to in takers.iter().filter(|&to| to != own) {
+            let sent = member.send(to, frame, self.tag());
+            self.lost.ring_full += u64::from(sent == Sent::Full);
+        }
+    }
 }
 
-/// Destination GID and QPN of a frame; `None` if it has none. Raw packets are whatever the
-/// application makes them: whether one is RoCE in all else, the receiver finds out.
+/// Destination GID and QPN of a RoCE frame; `None` for any other. Raw packets are whatever the
+/// application makes them: whether one is right in all else, the receiver finds out.
 fn destination(frame: &[u8]) -> Option<(Gid, Qpn)> {
-    let ethertype = |at: usize| frame.get(at..at + 2).map(|bytes| [bytes[0], bytes[1]]);
-    let net = if ethertype(12)? == [0x81, 0x00] { 18 } else { 14 };
-    let (gid, bth) = match ethertype(net - 2)? {
-        [0x08, 0x00] => {
+    let half =
+        |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let net = if half(12)? == 0x8100 { 18 } else { 14 };
+    let is_udp = |protocol: usize, udp: usize| {
+        frame.get(protocol) == Some(&17) && half(udp + 2) == Some(ROCE_PORT)
+    };
+    let (gid, bth) = match half(net - 2)? {
+        0x0800 if is_udp(net + 9, net + 20) => {
             let address: [u8; 4] = frame.get(net + 16..net + 20)?.try_into().ok()?;
             (Gid::from(std::net::Ipv4Addr::from(address)), net + 20 + 8)
         }
-        [0x86, 0xdd] => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40 + 8),
-        [0x89, 0x15] => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40),
+        0x86dd if is_udp(net + 6, net + 40) => {
+            (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40 + 8)
+        }
+        0x8915 => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40),
         _ => return None,
     };
     let qpn = frame.get(bth + 5..bth + 8)?;

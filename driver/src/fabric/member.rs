@@ -14,10 +14,10 @@ use ferroce_stack::verbs::Qpn;
 use ferroce_stack::wire::Mac;
 
 use super::error::FabricError;
-use super::registry::{self, GIDS, MEMBERS, Presence, Registry, View};
+use super::registry::{self, GIDS, MEMBERS, Presence, Registry, View, Wanted};
 use super::report::Report;
 use super::ring::{self, Inbound, Outbound, Owner, Received, Watch};
-use super::route::{RESERVED_QPNS, Route, Slots, route};
+use super::route::{RESERVED_QPNS, Route, Slots, route, wanting};
 use super::shm::Shared;
 use crate::sys;
 
@@ -266,7 +266,18 @@ impl Member {
 
     /// Says whether this member has QPs attached to multicast groups, and so wants their frames.
     pub fn set_multicast(&self, wants: bool) {
-        self.registry.set_multicast(self.slot, wants);
+        self.registry.set_wanted(self.slot, Wanted::Multicast, wants);
+    }
+
+    /// Says whether this member wants frames that are not RoCE.
+    pub fn set_foreign(&self, wants: bool) {
+        self.registry.set_wanted(self.slot, Wanted::Foreign, wants);
+    }
+
+    /// The members that want frames that are not RoCE; may include this one.
+    pub fn wanting_foreign(&mut self) -> Slots {
+        self.view.refresh(&self.registry);
+        wanting(self.view.entries(), Wanted::Foreign)
     }
 
     /// The Ethernet address that goes with a GID of a member.

@@ -54,8 +54,14 @@ const FILE_LEN: usize = ENTRIES_AT + MEMBERS * ENTRY_LEN;
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
-/// Wants multicast frames.
-const MULTICAST: u64 = 1;
+/// Frames a member wants beside those for its QPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those to multicast groups.
+    Multicast = 1,
+    /// Those that are not RoCE.
+    Foreign = 2,
+}
 
 /// How often an entry that changes under the reader is read again.
 const READ_TRIES: usize = 16;
@@ -131,9 +137,9 @@ impl Entry {
 
     /// The entry of a member, as tests need it.
     #[cfg(test)]
-    pub fn member(gids: &[(Gid, Mac)], multicast: bool) -> Entry {
-        let mut entry = Entry { version: 2, live: true, gid_count: gids.len(), ..Entry::VACANT };
-        entry.flags = if multicast { MULTICAST } else { 0 };
+    pub fn member(gids: &[(Gid, Mac)], wanted: u64) -> Entry {
+        let (version, flags, live, gid_count) = (2, wanted, true, gids.len());
+        let mut entry = Entry { version, flags, live, gid_count, ..Entry::VACANT };
         for (index, &(gid, mac)) in gids.iter().enumerate() {
             (entry.gids[index], entry.macs[index]) = (gid, mac);
         }
@@ -156,10 +162,10 @@ impl Entry {
         &self.gids[..self.gid_count]
     }
 
-    /// Whether there is a member that wants multicast frames.
+    /// Whether there is a member that wants such frames.
     #[inline]
-    pub fn wants_multicast(&self) -> bool {
-        self.live && self.flags & MULTICAST != 0
+    pub fn wants(&self, wanted: Wanted) -> bool {
+        self.live && self.flags & wanted as u64 != 0
     }
 
     /// Whether there is a member with that GID.
@@ -390,13 +396,13 @@ impl Registry {
         }
     }
 
-    /// Says whether the member in `slot`, who alone may say so, wants multicast frames.
-    pub fn set_multicast(&self, slot: u8, wants: bool) {
+    /// Says whether the member in `slot`, who alone may say so, wants such frames.
+    pub fn set_wanted(&self, slot: u8, wanted: Wanted, wants: bool) {
         let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
         if wants {
-            flags.fetch_or(MULTICAST, Ordering::Release);
+            flags.fetch_or(wanted as u64, Ordering::Release);
         } else {
-            flags.fetch_and(!MULTICAST, Ordering::Release);
+            flags.fetch_and(!(wanted as u64), Ordering::Release);
         }
         self.changed();
     }

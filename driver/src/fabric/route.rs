@@ -3,7 +3,7 @@
 use ferroce_stack::gid::Gid;
 use ferroce_stack::verbs::Qpn;
 
-use super::registry::{Entry, MEMBERS};
+use super::registry::{Entry, MEMBERS, Wanted};
 
 /// QPNs below this are not a member's own.
 pub(super) const RESERVED_QPNS: u32 = 16;
@@ -20,6 +20,11 @@ impl Slots {
     #[inline]
     pub fn insert(&mut self, slot: u8) {
         self.0[usize::from(slot / 64)] |= 1 << (slot % 64);
+    }
+
+    /// Whether a slot is in it.
+    pub fn contains(&self, slot: u8) -> bool {
+        self.0[usize::from(slot / 64)] & 1 << (slot % 64) != 0
     }
 
     /// Whether no slot is.
@@ -58,7 +63,8 @@ pub enum Route {
 #[inline]
 pub(super) fn route(members: &[Entry], own: u8, destination: Gid, qpn: Qpn) -> Route {
     if destination.is_multicast() {
-        return multicast(members);
+        // Groups are not looked at: a member drops what none of its QPs has attached to.
+        return Route::Members(wanting(members, Wanted::Multicast));
     }
     let slot = if qpn == Qpn::GSI {
         general_services(members, destination)
@@ -77,16 +83,16 @@ pub(super) fn route(members: &[Entry], own: u8, destination: Gid, qpn: Qpn) -> R
     }
 }
 
-/// Groups are not looked at: a member drops what none of its QPs has attached to.
+/// The members that want such frames.
 #[cold]
-fn multicast(members: &[Entry]) -> Route {
+pub(super) fn wanting(members: &[Entry], wanted: Wanted) -> Slots {
     let mut slots = Slots::NONE;
     for (slot, member) in (0..=u8::MAX).zip(members) {
-        if member.wants_multicast() {
+        if member.wants(wanted) {
             slots.insert(slot);
         }
     }
-    Route::Members(slots)
+    slots
 }
 
 /// The member that answers on QP1 of a device: the first one that is on it. Of several, the
@@ -112,9 +118,10 @@ mod tests {
     fn members() -> Vec<Entry> {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let mut members = vec![Entry::VACANT; MEMBERS];
-        members[1] = Entry::member(&[(gid(9), mac), (gid(1), mac)], false);
-        members[2] = Entry::member(&[(gid(9), mac), (gid(1), mac)], true);
-        members[200] = Entry::member(&[(gid(2), mac)], true);
+        members[1] = Entry::member(&[(gid(9), mac), (gid(1), mac)], Wanted::Foreign as u64);
+        members[2] = Entry::member(&[(gid(9), mac), (gid(1), mac)], Wanted::Multicast as u64);
+        members[200] =
+            Entry::member(&[(gid(2), mac)], Wanted::Multicast as u64 | Wanted::Foreign as u64);
         members
     }
 
@@ -153,6 +160,8 @@ mod tests {
             panic!("not a set");
         };
         assert_eq!(slots.iter().collect::<Vec<_>>(), [2, 200]);
+        let foreign = wanting(&members(), Wanted::Foreign);
+        assert_eq!(foreign.iter().collect::<Vec<_>>(), [1, 200]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod dm;
 mod errno;
 mod event;
 mod export;
+mod flow;
 mod fork;
 mod kern;
 mod log;

@@ -1,7 +1,7 @@
 //! The operations that inlines of the header call through a context instead of by name.
 
 use crate::layout::{VerbsContext, zeroed};
-use crate::{context, cq, device, dm, mr, mw, pd, port, post, qp, srq, xrcd};
+use crate::{context, cq, device, dm, flow, mr, mw, pd, port, post, qp, srq, xrcd};
 
 /// A context with every slot we fill; the inlines answer EOPNOTSUPP for the others.
 pub(crate) fn verbs_context() -> VerbsContext {
@@ -24,6 +24,8 @@ pub(crate) fn verbs_context() -> VerbsContext {
     verbs.close_xrcd = Some(xrcd::close_xrcd);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.open_qp = Some(qp::open_qp);
+    verbs.ibv_create_flow = Some(flow::create_flow);
+    verbs.ibv_destroy_flow = Some(flow::destroy_flow);
     verbs.sz = size_of::<VerbsContext>();
     // "A `verbs_context` is in front."
     verbs.context.abi_compat = usize::MAX;

@@ -372,7 +372,7 @@ unsafe fn destroy(qp: *mut Qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let found = unsafe { &*qp };
     found.engine.destroy_qp(&found.queue).map_err(|error| {
-        refuse!(EBUSY, %error, "destroy_qp: attached to a multicast group");
+        refuse!(EBUSY, %error, "destroy_qp: attached to a multicast group, or a flow steers to it");
         Errno::from(error)
     })?;
     event::settle(&found.events, qp as usize as u64);

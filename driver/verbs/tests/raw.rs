@@ -9,6 +9,7 @@ const PRELUDE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
 #define CHECK(x) do { if (!(x)) { \
@@ -106,12 +107,86 @@ int main(void) {
     CHECK(!ibv_wr_complete(ex));
     wc = next();
     CHECK(wc.wr_id == 3 && wc.status == IBV_WC_SUCCESS);
-    struct ibv_flow_attr flow = { .num_of_specs = 0, .port = 1 };
-    CHECK(!ibv_create_flow(qp, &flow) && errno == EOPNOTSUPP);
     to(qp, IBV_QPS_ERR, 0);
     wc = next();
     CHECK(wc.wr_id == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
     CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_qp(extended));
+    close_all();
+    return 0;
+}
+"#,
+    );
+}
+
+/// Two receivers, one for a port of UDP and one for the rest; a frame that neither has room for.
+#[test]
+fn frames_are_steered_by_rules() {
+    run_with(
+        "steering",
+        &[],
+        r#"
+static struct ibv_wc receive(struct ibv_qp *qp, int port, int length) {
+    memset(memory, 0, sizeof memory);
+    memory[12] = 8;
+    memory[14] = 0x45;
+    memory[23] = 17;
+    memory[36] = port >> 8;
+    memory[37] = port;
+    struct ibv_sge sge = piece(0, length);
+    struct ibv_send_wr send = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND },
+        *bad;
+    CHECK(!ibv_post_send(qp, &send, &bad));
+    struct ibv_wc wc = next();
+    CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
+    return wc;
+}
+
+int main(void) {
+    open_all();
+    struct ibv_qp *qps[2];
+    for (int at = 0; at < 2; at++) {
+        CHECK((qps[at] = new_qp(IBV_QPT_RAW_PACKET)));
+        to(qps[at], IBV_QPS_INIT, IBV_QP_PORT);
+        to(qps[at], IBV_QPS_RTR, 0);
+        to(qps[at], IBV_QPS_RTS, 0);
+        struct ibv_sge sge = piece(4096, 2048);
+        struct ibv_recv_wr recv = { at, NULL, &sge, 1 }, *bad_recv;
+        CHECK(!ibv_post_recv(qps[at], &recv, &bad_recv));
+        recv.wr_id += 10;
+        CHECK(!ibv_post_recv(qps[at], &recv, &bad_recv));
+    }
+    struct {
+        struct ibv_flow_attr attr;
+        struct ibv_flow_spec_tcp_udp udp;
+    } __attribute__((packed)) rule = {
+        { .size = sizeof rule, .num_of_specs = 1, .port = 1 },
+        { IBV_FLOW_SPEC_UDP, sizeof rule.udp, { .dst_port = htons(99) }, { .dst_port = 0xffff } },
+    };
+    struct ibv_flow_attr rest = { .type = IBV_FLOW_ATTR_ALL_DEFAULT, .port = 1 };
+    struct ibv_flow *all = ibv_create_flow(qps[0], &rest), *one = ibv_create_flow(qps[1], &rule.attr);
+    CHECK(all && one);
+    struct ibv_wc wc = receive(qps[0], 99, 100);
+    CHECK(wc.wr_id == 1 && wc.byte_len == 100 && memory[4096 + 37] == 99);
+    wc = receive(qps[0], 98, 60);
+    CHECK(wc.wr_id == 0 && wc.byte_len == 60 && memory[4096 + 37] == 98);
+    /* No room: dropped, and the receive stays for the next. */
+    struct ibv_sge sge = piece(0, 2049);
+    struct ibv_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+    CHECK(!ibv_post_send(qps[0], &send, &bad));
+    wc = receive(qps[0], 97, 60);
+    CHECK(wc.wr_id == 10 && wc.byte_len == 60);
+    rule.udp.size = 8;
+    CHECK(!ibv_create_flow(qps[0], &rule.attr) && errno == EINVAL);
+    rule.udp.type = IBV_FLOW_SPEC_ESP;
+    CHECK(!ibv_create_flow(qps[0], &rule.attr) && errno == EOPNOTSUPP);
+    rest.type = IBV_FLOW_ATTR_SNIFFER;
+    CHECK(!ibv_create_flow(qps[0], &rest) && errno == EOPNOTSUPP);
+    rest.type = IBV_FLOW_ATTR_MC_DEFAULT;
+    struct ibv_qp *ud = new_qp(IBV_QPT_UD);
+    CHECK(!ibv_create_flow(ud, &rest) && errno == EINVAL);
+    CHECK(ibv_destroy_qp(qps[0]) == EBUSY);
+    CHECK(!ibv_destroy_flow(all) && !ibv_destroy_flow(one) && !ibv_destroy_qp(ud));
+    CHECK(!ibv_destroy_qp(qps[0]) && !ibv_destroy_qp(qps[1]));
     close_all();
     return 0;
 }

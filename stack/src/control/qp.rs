@@ -2,6 +2,7 @@
 
 use super::{Outcome, found, stored};
 use crate::device::Device;
+use crate::flow::{Flow, FlowRule};
 use crate::gid::Gid;
 use crate::memory::Memory;
 use crate::qp::Qp;
@@ -110,9 +111,9 @@ impl<M: Memory> Device<M> {
     /// has polled with it.
     ///
     /// # Errors
-    /// [`VerbsError::Busy`] while it is attached to a multicast group.
+    /// [`VerbsError::Busy`] while it is attached to a multicast group or a flow steers to it.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Outcome<()> {
-        if self.qp_mut(qpn)?.group_count > 0 {
+        if self.qp_mut(qpn)?.group_count > 0 || self.flows.uses(qpn) {
             return Err(VerbsError::Busy);
         }
         let qp = found(self.qps.remove(qpn))?;
@@ -194,6 +195,31 @@ impl<M: Memory> Device<M> {
         }
         self.qp_mut(qpn)?.group_count -= 1;
         Ok(())
+    }
+
+    /// Steers frames that are not RoCE to a raw packet QP.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] for any other QP; [`VerbsError::NoMemory`] if there are too many
+    /// rules.
+    pub fn create_flow(&mut self, qpn: Qpn, rule: &FlowRule) -> Outcome<Flow> {
+        if self.qp_mut(qpn)?.init.qp_type != QpType::RawPacket {
+            return Err(VerbsError::Invalid);
+        }
+        self.flows.insert(qpn, rule)
+    }
+
+    /// Undoes [`Device::create_flow`].
+    ///
+    /// # Errors
+    /// See [`Device::dealloc_pd`].
+    pub fn destroy_flow(&mut self, flow: Flow) -> Outcome<()> {
+        self.flows.remove(flow)
+    }
+
+    /// Whether there is a rule for frames that are not RoCE.
+    pub fn steers(&self) -> bool {
+        !self.flows.is_empty()
     }
 
     /// Send work requests that have retired since the QP was made, and receive work requests of

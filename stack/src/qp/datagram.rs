@@ -142,7 +142,7 @@ impl Qp {
     }
 
     /// Bytes the receive work request takes that is next; `None` if there is none.
-    fn next_recv_len(&self, shared: &Shared) -> Option<u64> {
+    pub(super) fn next_recv_len(&self, shared: &Shared) -> Option<u64> {
         match self.init.srq {
             None => self.rq.next_len(),
             Some(srq) => shared.srqs.get(srq.0)?.queue.next_len(),

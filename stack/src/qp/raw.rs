@@ -1,10 +1,12 @@
 //! Raw packets: whole Ethernet frames of the application's own making, put on the link as they are.
-//! Nothing is added, neither headers nor ICRC nor FCS, and nothing is steered to such a QP.
+//! Nothing is added, neither headers nor ICRC nor FCS. What rules steer to such a QP arrives whole, too.
 
-use super::{Env, Qp};
+use super::{Env, Qp, Received};
 use crate::ah::MAX_OVERHEAD;
-use crate::sq::Progress;
+use crate::discard::Discard;
+use crate::sq::{self, Progress};
 use crate::verbs::{QpState, WcStatus};
+use crate::wire::Kind;
 
 /// Destination, source and EtherType.
 const HEADER_LEN: usize = 14;
@@ -46,5 +48,31 @@ impl Qp {
         }
         let pd = self.init.pd.ok_or(WcStatus::LocProtErr)?;
         self.sq.gather(index, 0, &mut frame[..len], pd, &env.shared.regions, env.memory)
+    }
+
+    /// Receives a frame. One that does not fit is dropped and its receive work request stays, as
+    /// with datagrams.
+    pub fn handle_raw(&mut self, env: &mut Env, frame: &[u8]) -> Result<(), Discard> {
+        if !self.takes(Kind::Send) {
+            return Err(Discard::WrongState);
+        }
+        let room = self.next_recv_len(env.shared).ok_or(Discard::NoReceive)?;
+        if frame.len() as u64 > room {
+            return Err(Discard::BadMessage);
+        }
+        self.take_recv(env.shared);
+        let pd = self.receive_pd(env.shared).ok_or(WcStatus::LocProtErr);
+        let placed = pd.and_then(|pd| {
+            let held = &self.responder.held;
+            sq::scatter(held.sges.iter(), 0, frame, pd, &env.shared.regions, env.memory)
+        });
+        if let Err(status) = placed {
+            self.complete_held(env.shared, status, &Received::NOTHING);
+            self.enter_error(env.shared);
+            return Err(Discard::BadMessage);
+        }
+        let received = Received { byte_len: frame.len() as u32, ..Received::NOTHING };
+        self.complete_held(env.shared, WcStatus::Success, &received);
+        Ok(())
     }
 }

@@ -18,7 +18,12 @@ const SKIPS: &str = include_str!("../../pyverbs/skips.txt");
 const NOT_GENERIC: [&str; 3] = ["mlx5", "efa", "cuda"];
 const AT_ONCE: usize = 2;
 /// Those that the suite gives to root alone, and that pass.
-const AS_ROOT: [&str; 5] = [
+const AS_ROOT: [&str; 10] = [
+    "test_flow.FlowTest.test_eth_spec_flow_traffic",
+    "test_flow.FlowTest.test_ipv4_spec_flow_traffic",
+    "test_flow.FlowTest.test_ipv6_spec_flow_traffic",
+    "test_flow.FlowTest.test_tcp_spec_flow_traffic",
+    "test_flow.FlowTest.test_udp_spec_flow_traffic",
     "test_qp.QPTest.test_create_raw_qp_ex_no_attr",
     "test_qp.QPTest.test_create_raw_qp_ex_with_attr",
     "test_qp.QPTest.test_create_raw_qp_no_attr",

@@ -6,6 +6,7 @@ use super::attr::{
     IbvAllocDmAttr, IbvCqInitAttrEx, IbvParentDomainInitAttr, IbvQpInitAttrEx, IbvQpOpenAttr,
     IbvSrqInitAttrEx, IbvTdInitAttr, IbvXrcdInitAttr,
 };
+use super::flow::{IbvFlow, IbvFlowAttr};
 use super::layout;
 use super::object::{IbvCq, IbvCqEx, IbvDm, IbvMr, IbvMw, IbvPd, IbvQp, IbvSrq, IbvTd, IbvXrcd};
 use super::work::{IbvMwBind, IbvRecvWr, IbvSendWr, IbvSge, IbvWc};
@@ -145,9 +146,10 @@ layout! {
                 usize,
             ) -> c_int,
         >,
-        ibv_destroy_flow @ 272: EmptySlot,
+        ibv_destroy_flow @ 272: Option<unsafe extern "C" fn(*mut IbvFlow) -> c_int>,
         ABI_placeholder2 @ 280: EmptySlot,
-        ibv_create_flow @ 288: EmptySlot,
+        ibv_create_flow @ 288:
+            Option<unsafe extern "C" fn(*mut IbvQp, *mut IbvFlowAttr) -> *mut IbvFlow>,
         ABI_placeholder1 @ 296: EmptySlot,
         open_qp @ 304:
             Option<unsafe extern "C" fn(*mut IbvContext, *mut IbvQpOpenAttr) -> *mut IbvQp>,

@@ -7,12 +7,14 @@
 
 mod attr;
 mod device;
+mod flow;
 mod kern;
 mod object;
 mod work;
 
 pub use attr::*;
 pub use device::*;
+pub use flow::*;
 pub use kern::*;
 pub use object::*;
 pub use work::*;
@@ -29,8 +31,8 @@ pub struct Layout {
 }
 
 /// Every structure of this module.
-pub const LAYOUTS: [&[Layout]; 5] =
-    [device::LAYOUTS, object::LAYOUTS, attr::LAYOUTS, work::LAYOUTS, kern::LAYOUTS];
+pub const LAYOUTS: [&[Layout]; 6] =
+    [device::LAYOUTS, object::LAYOUTS, attr::LAYOUTS, work::LAYOUTS, flow::LAYOUTS, kern::LAYOUTS];
 
 /// A structure of the ABI, valid when all its bytes are zero.
 ///
