@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
+mod cm;
 mod frame;
 mod input;
 mod ledger;
@@ -15,6 +16,7 @@ mod pair;
 mod pcap;
 mod responder;
 
+pub use cm::cm;
 pub use frame::frame;
 pub use pair::pair;
 pub use pcap::pcap;

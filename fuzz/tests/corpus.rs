@@ -22,6 +22,11 @@ fn replay(name: &str, target: fn(&[u8])) {
 }
 
 #[test]
+fn connection_management() {
+    replay("cm", ferroce_fuzz::cm);
+}
+
+#[test]
 fn frames() {
     replay("frame", ferroce_fuzz::frame);
 }

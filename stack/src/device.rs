@@ -168,6 +168,11 @@ impl<M: Memory> Device<M> {
         self.qps.get(qpn).map(Qp::outstanding)
     }
 
+    /// Whether a QP may have something to send at once: requests, answers or acknowledgements.
+    pub fn wants_to_transmit(&self, qpn: Qpn) -> bool {
+        self.qps.get(qpn).is_some_and(|qp| qp.in_line)
+    }
+
     /// Port attributes.
     pub fn query_port(&self) -> PortAttr {
         PortAttr {

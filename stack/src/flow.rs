@@ -1,6 +1,7 @@
 //! Rules that steer frames that are not RoCE to raw packet QPs.
 
 use crate::verbs::{Qpn, VerbsError};
+use crate::wire::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
 /// Rules a device takes.
 const RULES_MAX: usize = 1 << 12;
@@ -71,8 +72,8 @@ impl FlowKey {
             ip = rest;
         }
         let ports = match key.ethertype {
-            0x0800 => key.read_ipv4(ip),
-            0x86dd => key.read_ipv6(ip),
+            ETHERTYPE_IPV4 => key.read_ipv4(ip),
+            ETHERTYPE_IPV6 => key.read_ipv6(ip),
             _ => None,
         };
         if let (6 | 17, Some(ports)) = (key.protocol, ports) {

@@ -75,6 +75,35 @@ pub fn rxe_flush(frame: &[u8], layout: &Layout) -> u32 {
     crc.finalize()
 }
 
+/// The identification and DF with which the ICRC carried by an IPv4 packet is right, all else of it
+/// being as it is; none if there are none, so that the packet is damaged. `frame` is what a
+/// receiver has made of a datagram whose IP header it has not seen.
+///
+/// A damaged packet is taken for a whole one with a chance of 2 in 65,536.
+///
+/// # Panics
+///
+/// Panics if the packet's layout does not fit the frame.
+pub fn hidden_ident(frame: &[u8], layout: &Layout, carried: u32) -> Option<(u16, bool)> {
+    const IDENT: usize = 4;
+    let word = layout.net + IDENT;
+    if layout.bth - layout.net != Ipv4::LEN + Udp::LEN {
+        return None;
+    }
+    // The CRC is linear: what the word is off by, moved on over the bytes from there to the end,
+    // is what the ICRC is off by. Multiplying by x goes round after 2^32 - 1 steps, so moving on
+    // by the rest of the round is moving back.
+    const ROUND: u64 = (1 << 32) - 1;
+    let behind = (layout.icrc - word) as u64;
+    let mut off = Hasher::new_with_initial(compute(frame, layout) ^ carried);
+    off.combine(&Hasher::new_with_initial_len(0, ROUND - behind));
+    let [a, b, flags, offset] = off.finalize().to_le_bytes();
+    const DF: u8 = 0x40;
+    let flags = flags ^ frame[word + 2];
+    (flags & !DF == 0 && offset ^ frame[word + 3] == 0)
+        .then(|| (u16::from_be_bytes([a ^ frame[word], b ^ frame[word + 1]]), flags & DF != 0))
+}
+
 /// The ICRC of a native InfiniBand packet without a GRH, up to its ICRC at `end`: the LRH counts,
 /// but for its virtual lane.
 ///
@@ -200,6 +229,25 @@ mod tests {
             "78f353f3",
         ];
         assert_eq!(check(&uc_send, 0xf353_f378).0, Opcode::UC_SEND_ONLY);
+    }
+
+    #[test]
+    fn an_identification_nobody_has_seen_follows_from_the_icrc() {
+        let seen = "4500003c 12344000 4011a479 c0000201 c0000202";
+        let unseen = "4500003c 00004000 4011b6ad c0000201 c0000202";
+        let without_df = "4500003c 00000000 4011f6ad c0000201 c0000202";
+        let rest = "c12312b700280000 0430ffff 00000011 80123456 \
+                    68656c6c6f2c20526f43457632 000000 e0c2ba08";
+        for ip in [seen, unseen, without_df] {
+            let frame = bytes(&[IPV4, ip, rest]);
+            let Packet { layout, icrc, .. } = Packet::parse(&frame).unwrap();
+            assert_eq!(hidden_ident(&frame, &layout, icrc), Some((0x1234, true)), "{ip}");
+            let mut damaged = frame;
+            for bit in 0..8 {
+                damaged[layout.payload] ^= 1 << bit;
+                assert_eq!(hidden_ident(&damaged, &layout, icrc), None, "bit {bit}");
+            }
+        }
     }
 
     #[test]

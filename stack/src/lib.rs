@@ -19,6 +19,7 @@ pub mod discard;
 pub mod flow;
 pub mod gid;
 pub mod icrc;
+pub mod mad;
 pub mod memory;
 mod mr;
 mod port;

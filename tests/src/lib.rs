@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod cm;
+pub mod cm_simulation;
 pub mod expect;
 pub mod flow;
 pub mod link;

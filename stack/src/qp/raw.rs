@@ -1,5 +1,6 @@
 //! Raw packets: whole Ethernet frames of the application's own making, put on the link as they are.
-//! Nothing is added, neither headers nor ICRC nor FCS. What rules steer to such a QP arrives whole, too.
+//! Nothing is added, neither headers nor ICRC nor FCS. What rules steer to such a QP arrives whole,
+//! too.
 
 use super::{Env, Qp, Received};
 use crate::ah::MAX_OVERHEAD;

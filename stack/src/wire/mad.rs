@@ -33,6 +33,10 @@ impl Mad {
     pub const LEN: usize = 24;
     /// The class of connection management.
     pub const COMMUNICATION: u8 = 0x07;
+    /// The version of that class.
+    pub const CM_VERSION: u8 = 2;
+    /// The method of every message of that class.
+    pub const SEND: u8 = 0x03;
 
     /// Reads the first [`LEN`](Self::LEN) bytes.
     pub fn parse(bytes: &[u8]) -> Mad {
@@ -64,6 +68,22 @@ impl Mad {
         put(out, 16, self.attribute_id.to_be_bytes());
         put(out, 18, self.reserved.to_be_bytes());
         put(out, 20, self.attribute_modifier.to_be_bytes());
+    }
+
+    /// The header of a connection management message (IBA 13.4.2, 12.11).
+    pub fn cm(kind: CmMessage, transaction_id: u64) -> Mad {
+        Mad {
+            base_version: 1,
+            class: Mad::COMMUNICATION,
+            class_version: Mad::CM_VERSION,
+            method: Mad::SEND,
+            status: 0,
+            class_specific: 0,
+            transaction_id,
+            attribute_id: kind.attribute_id(),
+            reserved: 0,
+            attribute_modifier: 0,
+        }
     }
 
     /// The kind of connection management message; none of another class or attribute.

@@ -8,7 +8,7 @@ mod aeth;
 mod atomic_ack_eth;
 mod atomic_eth;
 mod bth;
-mod bytes;
+pub(crate) mod bytes;
 mod deth;
 mod eth;
 mod ext;
@@ -41,7 +41,10 @@ pub use lrh::{Lrh, NativePacket};
 pub use mad::{CmMessage, Mad};
 pub use neighbour::{Neighbour, NeighbourMessage};
 pub use opcode::{HeaderSet, Kind, Opcode, OpcodeInfo, PayloadRule, Position, Suffix, Transport};
-pub use packet::{FrameTooSmall, Headers, Layout, Packet, pad_count, seal};
+pub use packet::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, FrameTooSmall, Headers, Layout, Packet,
+    pad_count, seal,
+};
 pub use rdeth::Rdeth;
 pub use reth::Reth;
 pub use udp::{ROCE_PORT, Udp, source_port};

@@ -13,9 +13,12 @@ use super::{Bth, Ethernet, Extensions, HeaderSet, Ipv4, Ipv6, Net, OpcodeInfo, R
 use crate::discard::Discard;
 use crate::icrc;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const ETHERTYPE_ROCE_V1: u16 = 0x8915;
+/// Ethertype of IPv4.
+pub const ETHERTYPE_IPV4: u16 = 0x0800;
+/// Ethertype of IPv6.
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// Ethertype of RoCE v1.
+pub const ETHERTYPE_ROCE_V1: u16 = 0x8915;
 
 const PROTOCOL_UDP: u8 = 17;
 /// NxtHdr of a GRH before a BTH.
