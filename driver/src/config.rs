@@ -12,6 +12,7 @@
 //! fault = ["drop 1% of rc-send"]     # see `frame::rule`; or one text, rules parted by ';'
 //! seed = 7                           # decides all chance in faults
 //! mtu = 4096                         # bytes
+//! link = "packet:eth0"               # of a gateway: a network; see `link::LinkName`
 //! no-grh = "refuse"                  # addresses without a GRH: "refuse", or "own": see `NoGrh`
 //! log = "warn"                       # a filter such as "info,ferroce::engine=trace"
 //! ```
@@ -29,6 +30,7 @@ use nix::unistd::Uid;
 use toml::{Table, Value};
 
 use crate::frame::rule::Rule;
+use crate::link::LinkName;
 
 /// The variable that names the file.
 pub const CONFIG_VARIABLE: &str = "FERROCE_CONFIG";
@@ -59,6 +61,8 @@ pub enum Key {
     Seed,
     /// Largest path MTU.
     Mtu,
+    /// The network a gateway leads to.
+    Link,
     /// What addresses without a GRH mean.
     NoGrh,
     /// Which events are logged.
@@ -67,7 +71,7 @@ pub enum Key {
 
 impl Key {
     /// Every key.
-    pub const ALL: [Key; 9] = [
+    pub const ALL: [Key; 10] = [
         Key::Addr,
         Key::Device,
         Key::Fabric,
@@ -75,6 +79,7 @@ impl Key {
         Key::Fault,
         Key::Seed,
         Key::Mtu,
+        Key::Link,
         Key::NoGrh,
         Key::Log,
     ];
@@ -89,6 +94,7 @@ impl Key {
             Key::Fault => "fault",
             Key::Seed => "seed",
             Key::Mtu => "mtu",
+            Key::Link => "link",
             Key::NoGrh => "no-grh",
             Key::Log => "log",
         }
@@ -104,6 +110,7 @@ impl Key {
             Key::Fault => "--fault",
             Key::Seed => "--seed",
             Key::Mtu => "--mtu",
+            Key::Link => "--link",
             Key::NoGrh => "--no-grh",
             Key::Log => "--log",
         }
@@ -119,6 +126,7 @@ impl Key {
             Key::Fault => "FERROCE_FAULT",
             Key::Seed => "FERROCE_SEED",
             Key::Mtu => "FERROCE_MTU",
+            Key::Link => "FERROCE_LINK",
             Key::NoGrh => "FERROCE_NO_GRH",
             Key::Log => "FERROCE_LOG",
         }
@@ -206,6 +214,8 @@ pub struct Settings {
     pub seed: u64,
     /// Largest path MTU; none: the largest the link takes.
     pub mtu: Option<Mtu>,
+    /// The network a gateway leads to; programs that use one do not need it.
+    pub link: Option<LinkName>,
     /// What addresses without a GRH mean.
     pub no_grh: NoGrh,
     /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`. A library must
@@ -226,6 +236,7 @@ impl Default for Settings {
             fault: Vec::new(),
             seed: 1,
             mtu: None,
+            link: None,
             no_grh: NoGrh::default(),
             log: "error".to_owned(),
             entries: std::array::from_fn(|_| entry.clone()),
@@ -305,6 +316,7 @@ impl Settings {
             Key::Fault => parse_fault(&text).map(|rules| self.fault = rules),
             Key::Seed => parse_seed(&text).map(|seed| self.seed = seed),
             Key::Mtu => parse_mtu(&text).map(|mtu| self.mtu = Some(mtu)),
+            Key::Link => parse_link(&text).map(|link| self.link = Some(link)),
             Key::NoGrh => parse_no_grh(&text).map(|meaning| self.no_grh = meaning),
             Key::Log => {
                 self.log.clone_from(&text);
@@ -333,6 +345,7 @@ impl Settings {
             Key::Fault => given.to_owned(),
             Key::Seed => self.seed.to_string(),
             Key::Mtu => self.mtu.map_or(String::new(), |mtu| mtu.bytes().to_string()),
+            Key::Link => self.link.as_ref().map_or(String::new(), LinkName::to_string),
             Key::NoGrh => self.no_grh.name().to_owned(),
             Key::Log => self.log.clone(),
         }
@@ -408,7 +421,7 @@ fn file_text(key: Key, table: &Table, path: &Path) -> Result<Option<String>, Con
     let expected = match key {
         Key::Addr | Key::Fault => "a text or a list of texts",
         Key::Seed | Key::Mtu => "a whole number",
-        Key::Device | Key::Fabric | Key::Pcap | Key::NoGrh | Key::Log => "a text",
+        Key::Device | Key::Fabric | Key::Pcap | Key::Link | Key::NoGrh | Key::Log => "a text",
     };
     let wrong = || ConfigError::Value {
         key,
@@ -501,6 +514,10 @@ fn parse_mtu(text: &str) -> Result<Mtu, String> {
     let bytes = text.trim().parse().ok();
     let sizes = "256, 512, 1024, 2048 or 4096 (bytes)";
     bytes.and_then(Mtu::from_bytes).ok_or_else(|| sizes.to_owned())
+}
+
+fn parse_link(text: &str) -> Result<LinkName, String> {
+    text.parse().map_err(str::to_owned)
 }
 
 fn parse_no_grh(text: &str) -> Result<NoGrh, String> {
@@ -648,7 +665,7 @@ mod tests {
             "all",
             "addr = ['192.0.2.1', 'fd00::1']\ndevice = 'rxe'\nfabric = 'lab'\npcap = 'a.pcap'\n\
              fault = ['drop 1st ack', 'drop 2nd ack']\nseed = 9\nmtu = 2048\nno-grh = 'own'\n\
-             log = 'debug'",
+             link = 'packet:eth0'\nlog = 'debug'",
         );
         let settings = file.load().unwrap();
         assert_eq!(settings.entry(Key::Addr).text, "192.0.2.1,fd00::1");
@@ -657,6 +674,7 @@ mod tests {
         assert_eq!(settings.pcap, Some(file.0.with_file_name("a.pcap")));
         assert_eq!((settings.mtu, settings.log.as_str()), (Some(Mtu::Mtu2048), "debug"));
         assert_eq!(settings.no_grh, NoGrh::Own);
+        assert_eq!(settings.link, Some(LinkName::Packet("eth0".to_owned())));
     }
 
     #[test]
@@ -693,6 +711,7 @@ mod tests {
             (Key::Fault, "drop 1st ack; drop it", "'it'"),
             (Key::Seed, "x", "a whole number"),
             (Key::Mtu, "1500", "256, 512, 1024, 2048 or 4096 (bytes)"),
+            (Key::Link, "eth0", "packet:IFACE or udp:ADDR"),
             (Key::NoGrh, "yes", "refuse or own"),
         ];
         for (key, value, expected) in table {

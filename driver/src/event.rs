@@ -84,6 +84,11 @@ impl<T> EventQueue<T> {
         Some(entry)
     }
 
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.queued).entries.is_empty()
+    }
+
     /// Whether [`pop`](EventQueue::pop) waits.
     pub fn blocks(&self) -> bool {
         sys::blocks(self.fd.as_fd())

@@ -21,6 +21,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
 use crate::config::Settings;
+use crate::fabric::GatewayNote;
 
 /// The MTU of a device with nothing set: shared memory has no smaller limit.
 const DEFAULT_MTU: Mtu = Mtu::Mtu4096;
@@ -75,14 +76,42 @@ impl fmt::Display for IdentityError {
 
 impl std::error::Error for IdentityError {}
 
-/// The devices, in the order of their addresses.
+/// The devices, in the order of their addresses. Addresses and MTU that are not set are those of
+/// the fabric's gateway, if it has one.
 ///
 /// # Errors
 /// If the machine does not list its interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<DeviceInfo>, IdentityError> {
     // A machine without /proc has no default route that we know of.
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    Ok(devices_on(&interfaces()?, &default_routes(&routes), settings))
+    let note = GatewayNote::read(&settings.fabric);
+    Ok(devices_on(&interfaces()?, &default_routes(&routes), settings, note.as_ref()))
+}
+
+/// Addresses of the interface of this name, IPv4 first, without link-local ones.
+pub(crate) fn addresses_of(name: &str) -> Result<Vec<IpAddr>, IdentityError> {
+    let interface = interfaces()?.into_iter().find(|interface| interface.name == name);
+    let mut addresses = interface.unwrap_or_default().addresses;
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    Ok(addresses)
+}
+
+/// The interface that has the address.
+pub(crate) fn interface_of(address: IpAddr) -> Result<Option<String>, IdentityError> {
+    let interface = interfaces()?.into_iter().find(|interface| interface.has(address));
+    Ok(interface.map(|interface| interface.name))
+}
+
+/// The addresses of the machine's interfaces, where the device stands for the machine; none where
+/// addresses were set, as each of those is a host of its own.
+///
+/// # Errors
+/// As [`devices`].
+pub fn machine_addresses(settings: &Settings) -> Result<Vec<IpAddr>, IdentityError> {
+    if !settings.addr.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(interfaces()?.into_iter().flat_map(|interface| interface.addresses).collect())
 }
 
 /// A network interface.
@@ -157,10 +186,21 @@ fn default_routes(table: &str) -> Vec<&str> {
     routes.into_iter().map(|(_, name)| name).collect()
 }
 
-fn devices_on(interfaces: &[Interface], routes: &[&str], settings: &Settings) -> Vec<DeviceInfo> {
+fn devices_on(
+    interfaces: &[Interface],
+    routes: &[&str],
+    settings: &Settings,
+    gateway: Option<&GatewayNote>,
+) -> Vec<DeviceInfo> {
     let own = [own_address(interfaces, routes)];
-    let addresses = if settings.addr.is_empty() { &own[..] } else { &settings.addr };
-    let active_mtu = settings.mtu.unwrap_or(DEFAULT_MTU);
+    let known = gateway.map_or(&[][..], |gateway| &gateway.addresses);
+    let addresses = match (settings.addr.is_empty(), known.is_empty()) {
+        (false, _) => &settings.addr,
+        (_, false) => known,
+        _ => &own,
+    };
+    let link_mtu = gateway.and_then(GatewayNote::path_mtu);
+    let active_mtu = settings.mtu.or(link_mtu).unwrap_or(DEFAULT_MTU);
     let device = |(number, address): (usize, &IpAddr)| {
         let interface = interfaces.iter().find(|interface| interface.has(*address));
         let mac = mac_of(*address, interface);
@@ -208,7 +248,7 @@ fn made_mac(address: IpAddr) -> Mac {
 }
 
 /// The modified EUI-64 of a MAC (RFC 4291, appendix A).
-fn eui64(Mac([a, b, c, d, e, f]): Mac) -> [u8; 8] {
+pub(crate) fn eui64(Mac([a, b, c, d, e, f]): Mac) -> [u8; 8] {
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }
 
@@ -247,7 +287,7 @@ mod tests {
     fn devices_of(addr: &[&str], interfaces: &[Interface], routes: &[&str]) -> Vec<DeviceInfo> {
         let mut settings = Settings::default();
         settings.addr = addr.iter().map(|text| text.parse().unwrap()).collect();
-        devices_on(interfaces, routes, &settings)
+        devices_on(interfaces, routes, &settings, None)
     }
 
     #[test]
@@ -260,6 +300,27 @@ mod tests {
         assert_eq!(of(&machine, &["eth1"]), ("eth1".into(), "::ffff:198.51.100.2".into()));
         assert_eq!(of(&machine, &["tun9"]), ("eth0".into(), "::ffff:192.0.2.2".into()));
         assert_eq!(of(&machine[..1], &[]), ("lo".into(), "::ffff:127.0.0.1".into()));
+    }
+
+    #[test]
+    fn what_is_not_set_follows_from_the_gateway() {
+        let addresses = vec!["192.0.2.3".parse().unwrap(), "fd00::2".parse().unwrap()];
+        let mut note = GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024 };
+        let of = |settings: &Settings, note: &GatewayNote| {
+            let devices = devices_on(&machine(), &["eth1"], settings, Some(note));
+            let gids = devices.iter().map(|device| device.gids[1].gid.to_string());
+            (gids.collect::<Vec<_>>(), devices[0].active_mtu)
+        };
+        let mut settings = Settings::default();
+        let both = vec!["::ffff:192.0.2.3".to_owned(), "fd00::2".to_owned()];
+        assert_eq!(of(&settings, &note), (both, Mtu::Mtu1024));
+        settings.addr = vec!["192.0.2.2".parse().unwrap()];
+        settings.mtu = Some(Mtu::Mtu512);
+        let set = (vec!["::ffff:192.0.2.2".to_owned()], Mtu::Mtu512);
+        assert_eq!(of(&settings, &note), set);
+        note.mtu = 1500;
+        settings.mtu = None;
+        assert_eq!(of(&settings, &note).1, Mtu::Mtu4096);
     }
 
     #[test]

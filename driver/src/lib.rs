@@ -2,7 +2,9 @@
 //!
 //! Around the transport: the [`engine`] that drives a device, the [`fabric`] between the processes
 //! of a host, memory the library owns, the links frames travel on, and a world of devices on a
-//! virtual clock. [`config`] is what a user may set, [`identity`] which devices follow from it.
+//! virtual clock. A [`gateway`] gives a fabric a [`link`] to a real network. [`config`] is what a
+//! user may set, [`identity`] which devices follow from it, [`resolve`](mod@resolve) which of them
+//! leads to an address.
 
 #![deny(unsafe_code)]
 // The models use parts of what the engine does.
@@ -11,6 +13,7 @@
 // The models check the parts below these.
 #[cfg(not(loom))]
 pub mod api;
+#[cfg(not(loom))]
 pub mod config;
 mod doorbell;
 #[cfg(not(loom))]
@@ -19,10 +22,17 @@ mod event;
 #[cfg(not(loom))]
 pub mod fabric;
 pub mod frame;
+#[cfg(not(loom))]
+pub mod gateway;
+#[cfg(not(loom))]
 pub mod identity;
+#[cfg(not(loom))]
+pub mod link;
 pub mod memory;
 mod progress;
 pub mod rand;
+#[cfg(not(loom))]
+pub mod resolve;
 #[allow(unsafe_code)]
 pub mod ring;
 mod sync;

@@ -241,6 +241,55 @@ fn ud_one_to_one_and_to_a_group() {
     assert!(refused(qa.post_send(&all)).1.contains("destination"));
 }
 
+#[test]
+fn datagrams_posted_before_their_qp_goes_are_sent() {
+    const COUNT: u64 = 128;
+    let (_folder, a, b) = hosts();
+    let (qa, qb) = (a.qp(QpType::Ud), b.qp(QpType::Ud));
+    let to_b = a.pd.create_ah(b.context.gid()).unwrap();
+    for wr_id in 0..COUNT {
+        qb.post_recv(wr_id, &[b.mr.slice(0..1000).unwrap()]).unwrap();
+    }
+    let mut batch = qa.send_batch();
+    for wr_id in 0..COUNT {
+        let farewell = SendRequest::send(wr_id, Payload::Inline(b"farewell")).unsignaled();
+        batch.push(&farewell.to(&to_b, qb.qpn(), 0x1111_1111)).unwrap();
+    }
+    drop(batch);
+    drop(qa);
+    for wr_id in 0..COUNT {
+        assert_eq!(b.wait().wr_id, wr_id);
+    }
+}
+
+#[test]
+fn messages_posted_before_their_connection_ends_are_sent() {
+    // More than one batch takes.
+    const COUNT: u64 = 128;
+    let (_folder, a, b) = hosts();
+    for is_destroyed in [false, true] {
+        let (qa, qb) = (a.qp(QpType::Rc), b.qp(QpType::Rc));
+        connect(&qa, &qb);
+        for wr_id in 0..COUNT {
+            qb.post_recv(wr_id, &[b.mr.slice(0..1000).unwrap()]).unwrap();
+        }
+        let mut batch = qa.send_batch();
+        for wr_id in 0..COUNT {
+            let farewell = SendRequest::send(wr_id, Payload::Inline(b"farewell")).unsignaled();
+            batch.push(&farewell).unwrap();
+        }
+        drop(batch);
+        if !is_destroyed {
+            let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+            qa.modify(&attr, AttrMask::STATE).unwrap();
+        }
+        drop(qa);
+        for wr_id in 0..COUNT {
+            assert_eq!(b.wait().wr_id, wr_id);
+        }
+    }
+}
+
 /// A datagram from `from` to `qpn` at `to`, as a frame.
 fn datagram(from: &Host, to: &Host, qpn: Qpn, payload: &[u8]) -> Vec<u8> {
     let address = |host: &Host| host.context.gid().ipv4().unwrap();

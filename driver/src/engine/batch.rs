@@ -13,6 +13,7 @@ use ferroce_stack::verbs::{
 };
 use ferroce_stack::wire::Mac;
 
+use super::cm::Services;
 use super::objects::{
     AsyncEvent, Completion, CompletionQueue, QueuePair, SendEntry, SharedReceiveQueue, Subject,
 };
@@ -27,7 +28,10 @@ use crate::sync::lock;
 use crate::sys;
 
 /// Frames taken, and frames sent, in one batch.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
+
+/// Batches in which a QP that ends may send without any of its work being done by that.
+const REST: usize = 16;
 
 /// Reading the clock costs more than all else a poller's turn in vain does: one such turn in so
 /// many looks at the timers.
@@ -137,6 +141,8 @@ pub(crate) struct Inner {
     pub(super) contexts: Vec<Arc<super::AsyncQueue>>,
     pub(super) outbound: Outbound,
     pub(super) reporter: Reporter,
+    /// Connection management, once it is asked for.
+    pub(super) services: Option<Box<Services>>,
     /// CQs whose ring had no room for all their completions.
     backlog: Vec<Cq>,
     /// Bells taken, kept for its memory.
@@ -169,6 +175,7 @@ impl Inner {
             contexts: Vec::new(),
             outbound,
             reporter,
+            services: None,
             backlog: Vec::new(),
             rung: Vec::new(),
             rx: frame.clone(),
@@ -223,13 +230,14 @@ impl Inner {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
         }
+        let served = self.serve(now);
         let sent = self.transmit(now);
         let published = self.publish(now);
         self.member.flush_wakes();
         if self.is_asked() {
             self.answer();
         }
-        match received || sent || published {
+        match received || served || sent || published {
             true => Driven::Worked { frames: received },
             false => Driven::Idle,
         }
@@ -241,6 +249,7 @@ impl Inner {
             && self.device.is_quiet()
             && self.outbound.is_quiet()
             && self.backlog.is_empty()
+            && self.services.as_ref().is_none_or(|services| services.cm.is_quiet())
             && !self.is_asked()
     }
 
@@ -250,7 +259,8 @@ impl Inner {
         if self.has_more {
             return Some(Instant::default());
         }
-        let others = self.outbound.next_timeout();
+        let services = self.services.as_ref().and_then(|services| services.next_timeout());
+        let others = self.outbound.next_timeout().into_iter().chain(services);
         self.device.poll_timeout().into_iter().chain(others).min()
     }
 
@@ -266,6 +276,22 @@ impl Inner {
             if let Some(side) = self.cqs.get_mut(cq) {
                 side.forget(qp.qpn);
             }
+        }
+    }
+
+    /// Sends what a QP has been given and what it owes its peer, as far as the peer and the link
+    /// take it at once.
+    pub fn send_rest(&mut self, qpn: Qpn) {
+        let mut left = usize::MAX;
+        let mut in_vain = 0;
+        while let Some((sends, _)) = self.device.outstanding(qpn)
+            && self.device.wants_to_transmit(qpn)
+            && in_vain < REST
+        {
+            // Work of a reliable service retires when the peer has answered.
+            in_vain = if sends < left { 0 } else { in_vain + 1 };
+            left = sends;
+            self.batch();
         }
     }
 
@@ -289,17 +315,24 @@ impl Inner {
         received
     }
 
+    /// Does what connection management has to do.
+    fn serve(&mut self, now: Instant) -> bool {
+        let Inner { device, member, services, .. } = self;
+        services.as_mut().is_some_and(|services| services.run(now, device, member))
+    }
+
     fn transmit(&mut self, now: Instant) -> bool {
         let mut sent = false;
-        let Inner { device, member, outbound, tx, .. } = self;
+        let Inner { device, member, outbound, services, tx, .. } = self;
         outbound.run_delayed(now, member, device);
         self.has_more = true;
         for _ in 0..BATCH {
             // A frame that waits has a timer of its own.
-            let len =
-                if outbound.is_clear(now, member) { device.poll_transmit(now, tx) } else { None };
+            let is_clear = outbound.is_clear(now, member);
+            let len = if is_clear { device.poll_transmit(now, tx) } else { None };
             let Some(len) = len else {
-                self.has_more = false;
+                let is_held = |services: &Services| services.has_more(device);
+                self.has_more = is_clear && services.as_deref().is_some_and(is_held);
                 break;
             };
             sent = true;
@@ -319,6 +352,11 @@ impl Inner {
             published |= self.publish_cq(now, cq);
         }
         while let Some(cq) = self.device.poll_ready_cq() {
+            if self.services.as_ref().is_some_and(|services| services.owns(cq)) {
+                // What this device has sent to itself.
+                self.has_more |= self.serve(now);
+                continue;
+            }
             published |= self.publish_cq(now, cq);
         }
         while let Some(event) = self.device.poll_event() {

@@ -6,9 +6,11 @@
 //! drives while nobody polls (`progress`). Control verbs wait for the lock.
 
 mod batch;
+mod cm;
 mod objects;
 mod open;
 mod outbound;
+mod ports;
 mod post;
 mod report;
 mod thread;
@@ -35,18 +37,20 @@ use crate::ring::{ring, work_ring};
 use crate::sync::lock;
 use crate::sys;
 
-use batch::{CqSide, Inner, Posted};
+use batch::{BATCH, CqSide, Inner, Posted};
 use objects::WorkQueue;
 use outbound::Outbound;
 use report::Reporter;
 use thread::Wake;
 
 pub use crate::event::EventQueue;
+pub use cm::{CmGuard, CmSink};
 pub use objects::{
     AsyncEvent, AsyncQueue, Channel, Completion, CompletionQueue, QueuePair, SharedReceiveQueue,
     Subject,
 };
 pub use open::{OpenError, Options};
+pub use ports::{BoundPort, PortClaim, PortError};
 pub use post::{RecvBatch, SendBatch};
 
 /// Batches one drives for others who post meanwhile, before that is left to the thread: they could
@@ -369,8 +373,8 @@ impl Engine {
         Ok(qp)
     }
 
-    /// Changes state and attributes of a QP. RESET takes its completions out of the CQs, as programs
-    /// start over without draining them, and waits for batches that are being posted.
+    /// Changes state and attributes of a QP. RESET takes its completions out of the CQs, as
+    /// programs start over without draining them, and waits for batches that are being posted.
     ///
     /// # Errors
     /// As [`Device::modify_qp`].
@@ -385,6 +389,10 @@ impl Engine {
         let resets = mask.has(AttrMask::STATE) && attr.qp_state == QpState::Reset;
         let _queues = resets.then(|| (lock(&qp.sq), lock(&qp.rq)));
         let mut guard = self.lock()?;
+        if mask.has(AttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
+            // As when it is destroyed.
+            guard.inner.send_rest(qp.qpn);
+        }
         let mut attr = *attr;
         if mask.has(AttrMask::AV) && attr.ah_attr.dmac == Default::default() {
             attr.ah_attr.dmac = guard.inner.mac_of(attr.ah_attr.dgid);
@@ -407,12 +415,14 @@ impl Engine {
         guard.query_qp(qp.qpn)
     }
 
-    /// Destroys a QP; its work requests vanish without completions, and completions with it.
+    /// Destroys a QP; its work requests vanish without completions, and completions with it. What
+    /// can be sent at once is sent before: programs count on a NIC being faster than they are.
     ///
     /// # Errors
     /// As [`Device::destroy_qp`].
     pub fn destroy_qp(&self, qp: &QueuePair) -> Result<(), VerbsError> {
         let mut guard = self.lock()?;
+        guard.inner.send_rest(qp.qpn);
         guard.destroy_qp(qp.qpn)?;
         guard.inner.forget_completions(qp);
         guard.inner.posted.remove(qp.sq_bell.tag());
@@ -499,6 +509,7 @@ impl Drop for Engine {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.core.end_connections();
     }
 }
 
@@ -515,6 +526,17 @@ impl Core {
         let mut inner = lock(&self.inner);
         inner.drain(&self.doorbells);
         Ok(Guard { inner, unlocked: Unlocked(self) })
+    }
+
+    /// Tells the peers of established connections that they are over, as a kernel does for a
+    /// process that ends.
+    fn end_connections(&self) {
+        let Ok(mut guard) = self.lock() else { return };
+        let now = Instant::from_nanos(sys::now_ns());
+        let ended = guard.inner.services.as_mut().map_or(0, |services| services.end_all(now));
+        for _ in 0..ended.div_ceil(BATCH) {
+            guard.inner.batch();
+        }
     }
 
     /// Has the thread wake up in time for the next timer.

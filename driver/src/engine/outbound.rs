@@ -9,12 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ferroce_stack::Device;
-use ferroce_stack::gid::Gid;
 use ferroce_stack::time::Instant;
-use ferroce_stack::verbs::Qpn;
-use ferroce_stack::wire::ROCE_PORT;
 
-use crate::fabric::{Member, Route, Sent, Slots};
+use crate::fabric::{Member, Route, Sent, Slots, destination};
 use crate::frame::fault::{Fate, Injector, Rule};
 use crate::frame::tap::Tap;
 use crate::memory::HostMemory;
@@ -183,10 +180,10 @@ impl Outbound {
     }
 
     fn forward(&mut self, now: Instant, frame: &[u8], member: &mut Member) -> Outcome {
-        let Some((gid, qpn)) = destination(frame) else {
+        let Some((gid, qpn, datagram)) = destination(frame) else {
             return self.forward_foreign(frame, member);
         };
-        match member.route(gid, qpn) {
+        match member.route(gid, qpn, datagram) {
             Route::Own => return Outcome::Own,
             Route::Member(to) => {
                 let sent = member.send(to, frame, self.tag());
@@ -204,8 +201,13 @@ impl Outbound {
                     Sent::Gone => self.lost.unreachable += 1,
                 }
             }
-            // The device has looped it back already.
-            Route::Members(members) => self.forward_to_all(members, frame, member),
+            Route::Members(members) => {
+                self.forward_to_all(members, frame, member);
+                // Of a group the device has looked for members by itself.
+                if !gid.is_multicast() && members.contains(member.slot()) {
+                    return Outcome::Own;
+                }
+            }
             Route::Unreachable => self.lost.unreachable += 1,
         }
         Outcome::Gone
@@ -228,30 +230,6 @@ impl Outbound {
             self.lost.ring_full += u64::from(sent == Sent::Full);
         }
     }
-}
-
-/// Destination GID and QPN of a RoCE frame; `None` for any other. Raw packets are whatever the
-/// application makes them: whether one is right in all else, the receiver finds out.
-fn destination(frame: &[u8]) -> Option<(Gid, Qpn)> {
-    let half =
-        |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-    let net = if half(12)? == 0x8100 { 18 } else { 14 };
-    let is_udp = |protocol: usize, udp: usize| {
-        frame.get(protocol) == Some(&17) && half(udp + 2) == Some(ROCE_PORT)
-    };
-    let (gid, bth) = match half(net - 2)? {
-        0x0800 if is_udp(net + 9, net + 20) => {
-            let address: [u8; 4] = frame.get(net + 16..net + 20)?.try_into().ok()?;
-            (Gid::from(std::net::Ipv4Addr::from(address)), net + 20 + 8)
-        }
-        0x86dd if is_udp(net + 6, net + 40) => {
-            (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40 + 8)
-        }
-        0x8915 => (Gid(frame.get(net + 24..net + 40)?.try_into().ok()?), net + 40),
-        _ => return None,
-    };
-    let qpn = frame.get(bth + 5..bth + 8)?;
-    Some((gid, Qpn(u32::from_be_bytes([0, qpn[0], qpn[1], qpn[2]]))))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ferroce_stack::gid::Gid;
 use ferroce_stack::verbs::{QpState, QpType, Qpn};
+use ferroce_stack::wire::CmMessage;
 
 use super::batch::Inner;
 use super::outbound::Lost;
@@ -57,11 +58,27 @@ impl Inner {
             program: self.reporter.program.clone(),
             device: self.reporter.device.clone(),
             gids: gids.map(|entry| entry.gid.to_string()).collect(),
-            counters: named(counters.iter()),
+            counters: named(counters.iter()).into_iter().chain(self.describe_services()).collect(),
             discards: named(discards.map(|(reason, count)| (reason.name(), count))),
             lost: named(lost),
             qps: qpns.into_iter().filter_map(|qpn| self.describe_qp(qpn)).collect(),
         }
+    }
+
+    /// Counters of connection management, if there is any. Of messages, those kinds that occurred.
+    fn describe_services(&self) -> Vec<(String, u64)> {
+        let Some(services) = &self.services else { return Vec::new() };
+        let counters = services.cm.counters();
+        let kinds = CmMessage::ALL.iter().flat_map(|&kind| {
+            let name = kind.name().to_lowercase();
+            let received = (format!("rx_{name}"), counters.received_of(kind));
+            [received, (format!("tx_{name}"), counters.sent_of(kind))]
+        });
+        let all = counters.iter().map(|(name, count)| (name.to_owned(), count));
+        all.chain([("unsent".to_owned(), services.unsent)])
+            .chain(kinds.filter(|&(_, count)| count > 0))
+            .map(|(name, count)| (format!("cm_{name}"), count))
+            .collect()
     }
 
     fn describe_qp(&self, qpn: Qpn) -> Option<QpReport> {

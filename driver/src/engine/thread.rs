@@ -68,22 +68,32 @@ impl Engine {
         if !self.is_here() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        if let Some(cookie) = channel.try_pop() {
+        let mut found = channel.try_pop();
+        if found.is_none() && channel.blocks() {
+            self.drive_until(|| {
+                found = channel.try_pop();
+                found.is_some()
+            });
+        }
+        if let Some(cookie) = found {
             return Ok(cookie);
         }
-        if channel.blocks() {
-            let start = sys::now_ns();
-            loop {
-                let driven = self.core.try_drive();
-                if let Some(cookie) = channel.try_pop() {
-                    return Ok(cookie);
-                }
-                if driven == Driven::Busy || sys::now_ns() - start > SPIN_NS {
-                    break;
-                }
-            }
-            self.core.progress.notified();
-        }
         channel.pop()
+    }
+
+    /// Drives for a while, unless somebody else does, for a caller that is about to sleep: until
+    /// `is_done`, which is asked after each batch. What is left is the thread's.
+    pub fn drive_until(&self, mut is_done: impl FnMut() -> bool) {
+        let start = sys::now_ns();
+        loop {
+            let driven = self.core.try_drive();
+            if is_done() {
+                return;
+            }
+            if driven == Driven::Busy || sys::now_ns() - start > SPIN_NS {
+                break;
+            }
+        }
+        self.core.progress.notified();
     }
 }

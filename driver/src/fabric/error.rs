@@ -71,6 +71,13 @@ pub enum FabricError {
         /// The registry.
         path: PathBuf,
     },
+    /// Another member is the gateway.
+    HasGateway {
+        /// The directory.
+        dir: PathBuf,
+        /// Its process, as it said when it joined.
+        pid: u32,
+    },
     /// The member has more addresses than an entry has room for.
     TooManyGids {
         /// How many.
@@ -149,6 +156,10 @@ impl fmt::Display for FabricError {
             }
             FabricError::Busy { path } => {
                 write!(f, "{} has been locked by another process for seconds", path.display())
+            }
+            FabricError::HasGateway { dir, pid } => {
+                let dir = dir.display();
+                write!(f, "process {pid} is the gateway of fabric {dir}, which can have but one")
             }
             FabricError::TooManyGids { count } => {
                 write!(f, "{count} addresses, and a member of a fabric can have {GIDS}")

@@ -14,10 +14,14 @@ use ferroce_stack::verbs::Qpn;
 use ferroce_stack::wire::Mac;
 
 use super::error::FabricError;
-use super::registry::{self, GIDS, MEMBERS, Presence, Registry, View, Wanted};
+use super::note::GatewayNote;
+use super::ports::Ports;
+use super::registry::{
+    self, FOREIGN, FROM_LINK, GATEWAY, GIDS, MEMBERS, MULTICAST, Presence, Registry, View,
+};
 use super::report::Report;
 use super::ring::{self, Inbound, Outbound, Owner, Received, Watch};
-use super::route::{RESERVED_QPNS, Route, Slots, route, wanting};
+use super::route::{Addressee, RESERVED_QPNS, Route, Slots, general_services, route, saying};
 use super::shm::Shared;
 use crate::sys;
 
@@ -50,15 +54,18 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Member {
     process: u32,
-    slot: u8,
-    generation: u64,
-    registry: Registry,
-    view: View,
+    pub(super) slot: u8,
+    pub(super) generation: u64,
+    pub(super) registry: Registry,
+    pub(super) view: View,
+    pub(super) ports: Ports,
     inbound: Inbound,
     /// By slot: the rings sent to so far.
     peers: Vec<Option<Peer>>,
     /// Sent to since the last [`Member::flush_wakes`].
     unwoken: Slots,
+    /// What it sends comes from the gateway's link, and does not go back there.
+    is_from_link: bool,
 }
 
 #[derive(Debug)]
@@ -123,12 +130,39 @@ impl Member {
     ///
     /// See [`FabricError`].
     pub fn join(dir: &Path, gids: &[GidEntry]) -> Result<Member, FabricError> {
+        Member::join_as(dir, gids, 0)
+    }
+
+    /// Joins as the one member to which frames go whose destination no member has.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::HasGateway`] if there is another; see [`FabricError`].
+    pub fn join_as_gateway(dir: &Path) -> Result<Member, FabricError> {
+        Member::join_as(dir, &[], GATEWAY)
+    }
+
+    /// Joins as the other half of a gateway, which sends what has come from its link: of that,
+    /// nothing goes back to the gateway.
+    ///
+    /// # Errors
+    ///
+    /// See [`FabricError`].
+    pub fn join_from_link(dir: &Path) -> Result<Member, FabricError> {
+        Member::join_as(dir, &[], FROM_LINK)
+    }
+
+    fn join_as(dir: &Path, gids: &[GidEntry], flags: u64) -> Result<Member, FabricError> {
         if gids.len() > GIDS {
             return Err(FabricError::TooManyGids { count: gids.len() });
         }
         prepare(dir)?;
         let (registry, lock) = Registry::open(dir)?;
         registry.sweep(&lock);
+        let view = View::new(&registry);
+        if let (GATEWAY, Some(slot)) = (flags, view.gateway()) {
+            return Err(FabricError::HasGateway { dir: dir.into(), pid: view.entry(slot).pid() });
+        }
         let (slot, generation) =
             registry.claim(&lock).ok_or_else(|| FabricError::Full { dir: dir.into() })?;
         let shared = match create_ring(&registry.member_path(slot), generation) {
@@ -138,17 +172,19 @@ impl Member {
                 return Err(error);
             }
         };
-        registry.publish(&lock, slot, gids);
+        registry.publish(&lock, slot, gids, flags);
         drop(lock);
         Ok(Member {
             process: std::process::id(),
             slot,
             generation,
-            view: View::new(&registry),
+            view,
             registry,
+            ports: Ports::new(slot),
             inbound: Inbound::new(shared),
             peers: std::iter::repeat_with(|| None).take(MEMBERS).collect(),
             unwoken: Slots::NONE,
+            is_from_link: flags & FROM_LINK != 0,
         })
     }
 
@@ -231,11 +267,66 @@ impl Member {
         }
     }
 
-    /// Where a frame to a QP goes.
+    /// Leaves word of what the gateway leads to, for as long as this member is the gateway.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn set_note(&self, note: &GatewayNote) -> io::Result<()> {
+        self.registry.write_note(note)
+    }
+
+    /// Where a frame to a QP goes. Of one to QP1, what it carries behind the DETH decides which
+    /// process of a device gets it. One for a GID that no member has goes to the gateway, if there
+    /// is one, and one for a group also there.
     #[inline]
-    pub fn route(&mut self, destination: Gid, qpn: Qpn) -> Route {
+    pub fn route(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
         self.view.refresh(&self.registry);
+        match self.view.gateway().filter(|_| !self.is_from_link) {
+            Some(gateway) if destination.is_multicast() => {
+                match route(self.view.entries(), self.slot, destination, qpn) {
+                    Route::Members(mut slots) => {
+                        slots.insert(gateway);
+                        Route::Members(slots)
+                    }
+                    other => other,
+                }
+            }
+            Some(gateway) if !self.view.has(destination) => Route::Member(gateway),
+            _ => self.route_within(destination, qpn, datagram),
+        }
+    }
+
+    #[inline]
+    fn route_within(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
+        if qpn == Qpn::GSI && !destination.is_multicast() {
+            return self.route_to_services(destination, datagram);
+        }
         route(self.view.entries(), self.slot, destination, qpn)
+    }
+
+    /// Where a datagram to QP1 goes. A request wakes no process that has died.
+    #[cold]
+    fn route_to_services(&mut self, destination: Gid, datagram: &[u8]) -> Route {
+        let addressee = Addressee::of(datagram);
+        let found = self.find_services(destination, addressee);
+        match (addressee, found) {
+            (Addressee::Listener { .. }, Route::Member(slot)) if self.registry.is_dead(slot) => {
+                self.reap();
+                self.find_services(destination, addressee)
+            }
+            _ => found,
+        }
+    }
+
+    fn find_services(&mut self, destination: Gid, addressee: Addressee) -> Route {
+        let Member { ports, registry, view, slot, .. } = self;
+        general_services(view.entries(), *slot, destination, addressee, |to| match addressee {
+            Addressee::Listener { service, address } => {
+                ports.listens(registry, view, to, service, address)
+            }
+            _ => None,
+        })
     }
 
     /// The number of the last question for a report, which a [`Report`] has to name; 0 before the
@@ -266,18 +357,18 @@ impl Member {
 
     /// Says whether this member has QPs attached to multicast groups, and so wants their frames.
     pub fn set_multicast(&self, wants: bool) {
-        self.registry.set_wanted(self.slot, Wanted::Multicast, wants);
+        self.registry.set_flag(self.slot, MULTICAST, wants);
     }
 
     /// Says whether this member wants frames that are not RoCE.
     pub fn set_foreign(&self, wants: bool) {
-        self.registry.set_wanted(self.slot, Wanted::Foreign, wants);
+        self.registry.set_flag(self.slot, FOREIGN, wants);
     }
 
     /// The members that want frames that are not RoCE; may include this one.
     pub fn wanting_foreign(&mut self) -> Slots {
         self.view.refresh(&self.registry);
-        wanting(self.view.entries(), Wanted::Foreign)
+        saying(self.view.entries(), FOREIGN)
     }
 
     /// The Ethernet address that goes with a GID of a member.

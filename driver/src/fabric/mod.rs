@@ -5,6 +5,9 @@
 //!
 //! - `registry`: who has which slot, and with which addresses;
 //! - `member-N`, for the member in slot N: the ring in which others leave frames for it;
+//! - `gateway`: where the member leads that owns a link to a network, if there is one
+//!   ([`GatewayNote`]);
+//! - `ports-N`: the ports it has bound, once it has bound one;
 //! - `report-N`: what that member last said of itself, once somebody has asked ([`observe`]).
 //!
 //! A QPN's high bits are the slot of the process that made the QP, so that a frame's destination
@@ -28,7 +31,9 @@
 
 mod error;
 mod member;
+mod note;
 mod observe;
+mod ports;
 mod registry;
 mod report;
 mod ring;
@@ -41,7 +46,9 @@ mod tests;
 
 pub use error::FabricError;
 pub use member::{Member, Sent, WakeWord};
-pub use observe::{Answer, NoReport, Observer, Process, observe};
+pub use note::GatewayNote;
+pub use observe::{Answer, Listener, NoReport, Observer, Process, observe};
+pub use ports::{ANY_ADDRESS, ANY_IPV4, ANY_IPV6, Binding, Bound, ClaimError};
 pub use report::{QpReport, Report};
 pub use ring::{FRAME_MAX, Received};
-pub use route::{Route, Slots};
+pub use route::{Route, Slots, destination};

@@ -5,16 +5,19 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ferroce_stack::gid::Gid;
+use ferroce_stack::mad::ServiceId;
 
 use super::error::FabricError;
 use super::member;
-use super::registry::{Entry, Presence, Registry, View, open_file};
+use super::ports;
+use super::registry::{Entry, FROM_LINK, Presence, Registry, View, open_file};
 use super::report::Report;
 use super::ring;
 use super::shm::Shared;
@@ -40,6 +43,17 @@ pub struct Process {
     pub pid: u32,
     /// The addresses it joined with.
     pub gids: Vec<Gid>,
+}
+
+/// A service that a live member listens for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Who listens.
+    pub process: Process,
+    /// For what.
+    pub service: ServiceId,
+    /// Where: `None` at all addresses, an unspecified one at all of its family.
+    pub address: Option<IpAddr>,
 }
 
 /// What a live member has answered.
@@ -97,16 +111,30 @@ pub fn observe(dir: &Path) -> Result<Observer, FabricError> {
 }
 
 impl Observer {
-    /// The live members, by slot.
+    /// The live members, by slot. Of a gateway, the half that has something to say.
     pub fn members(&self) -> Vec<Process> {
         let Some(registry) = &self.registry else { return Vec::new() };
         let view = View::new(registry);
         let process = |(slot, entry): (u8, &Entry)| {
-            let generation = entry.generation()?;
+            let generation = entry.generation().filter(|_| !entry.says(FROM_LINK))?;
             let gids = entry.gids().to_vec();
             (!registry.is_dead(slot)).then(|| Process { slot, generation, pid: entry.pid(), gids })
         };
         (0..=u8::MAX).zip(view.entries()).filter_map(process).collect()
+    }
+
+    /// What the live members listen for in connection management, by slot.
+    pub fn listening(&self) -> Vec<Listener> {
+        let Some(registry) = &self.registry else { return Vec::new() };
+        let of_process = |process: Process| {
+            let bindings = ports::listening(registry, process.slot, process.generation);
+            bindings.into_iter().map(move |binding| Listener {
+                process: process.clone(),
+                service: ServiceId(binding.service),
+                address: binding.ip(),
+            })
+        };
+        self.members().into_iter().flat_map(of_process).collect()
     }
 
     /// Asks all live members for a report and waits at most `timeout` for the last of them. What

@@ -21,6 +21,7 @@ use ferroce_stack::gid::Gid;
 use ferroce_stack::wire::Mac;
 
 use super::error::FabricError;
+use super::note::{GatewayNote, note_path};
 use super::shm::Shared;
 use crate::sys::{self, Sharing};
 
@@ -54,14 +55,18 @@ const FILE_LEN: usize = ENTRIES_AT + MEMBERS * ENTRY_LEN;
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
-/// Frames a member wants beside those for its QPs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Those to multicast groups.
-    Multicast = 1,
-    /// Those that are not RoCE.
-    Foreign = 2,
-}
+/// Flag of a member that wants multicast frames.
+pub const MULTICAST: u64 = 1;
+/// Flag of a member that answers on QP1.
+pub const CONNECTIONS: u64 = 2;
+/// Flag of a member that has bound ports.
+pub const PORTS: u64 = 4;
+/// Flag of a member that wants frames that are not RoCE.
+pub const FOREIGN: u64 = 8;
+/// Flag of the member that takes frames for GIDs that no member has.
+pub const GATEWAY: u64 = 16;
+/// Flag of the gateway's other half, by which what comes from its link enters.
+pub const FROM_LINK: u64 = 32;
 
 /// How often an entry that changes under the reader is read again.
 const READ_TRIES: usize = 16;
@@ -137,9 +142,9 @@ impl Entry {
 
     /// The entry of a member, as tests need it.
     #[cfg(test)]
-    pub fn member(gids: &[(Gid, Mac)], wanted: u64) -> Entry {
-        let (version, flags, live, gid_count) = (2, wanted, true, gids.len());
-        let mut entry = Entry { version, flags, live, gid_count, ..Entry::VACANT };
+    pub fn member(gids: &[(Gid, Mac)], flags: u64) -> Entry {
+        let gid_count = gids.len();
+        let mut entry = Entry { version: 2, live: true, gid_count, flags, ..Entry::VACANT };
         for (index, &(gid, mac)) in gids.iter().enumerate() {
             (entry.gids[index], entry.macs[index]) = (gid, mac);
         }
@@ -162,10 +167,10 @@ impl Entry {
         &self.gids[..self.gid_count]
     }
 
-    /// Whether there is a member that wants such frames.
+    /// Whether there is a member that has said this of itself.
     #[inline]
-    pub fn wants(&self, wanted: Wanted) -> bool {
-        self.live && self.flags & wanted as u64 != 0
+    pub fn says(&self, flag: u64) -> bool {
+        self.live && self.flags & flag != 0
     }
 
     /// Whether there is a member with that GID.
@@ -186,13 +191,17 @@ impl Entry {
 pub struct View {
     changes: u64,
     entries: Vec<Entry>,
+    /// Every GID that a member has, once and in order.
+    gids: Vec<Gid>,
+    gateway: Option<u8>,
 }
 
 impl View {
     /// A copy of what the registry says now.
     pub fn new(registry: &Registry) -> View {
         let changes = registry.changes();
-        let mut view = View { changes, entries: vec![Entry::VACANT; MEMBERS] };
+        let entries = vec![Entry::VACANT; MEMBERS];
+        let mut view = View { changes, entries, gids: Vec::new(), gateway: None };
         view.reread(registry, changes);
         view
     }
@@ -218,12 +227,34 @@ impl View {
         &self.entries
     }
 
+    /// Whether a member has that GID.
+    #[inline]
+    pub fn has(&self, gid: Gid) -> bool {
+        self.gids.binary_search(&gid).is_ok()
+    }
+
+    /// The member that takes frames for all other GIDs.
+    #[inline]
+    pub fn gateway(&self) -> Option<u8> {
+        self.gateway
+    }
+
     #[cold]
     fn reread(&mut self, registry: &Registry, changes: u64) {
         self.changes = changes;
+        self.gids.clear();
+        self.gateway = None;
         for (slot, entry) in (0..=u8::MAX).zip(&mut self.entries) {
             registry.refresh(slot, entry);
+            if entry.live {
+                self.gids.extend_from_slice(entry.gids());
+            }
+            if entry.says(GATEWAY) {
+                self.gateway = self.gateway.or(Some(slot));
+            }
         }
+        self.gids.sort_unstable();
+        self.gids.dedup();
     }
 }
 
@@ -327,6 +358,11 @@ impl Registry {
         self.dir.join(format!("report-{slot}.new"))
     }
 
+    /// Where the member in `slot` says which ports it has bound.
+    pub fn ports_path(&self, slot: u8) -> PathBuf {
+        self.dir.join(format!("ports-{slot}"))
+    }
+
     /// Moves with every change of an entry.
     #[inline]
     pub fn changes(&self) -> u64 {
@@ -346,8 +382,8 @@ impl Registry {
         Some((slot, self.begin(slot).wrapping_add(1)))
     }
 
-    /// Makes the claimed slot's entry that of a live member.
-    pub fn publish(&self, _lock: &Lock, slot: u8, gids: &[GidEntry]) {
+    /// Makes the claimed slot's entry that of a live member, with these flags.
+    pub fn publish(&self, _lock: &Lock, slot: u8, gids: &[GidEntry], flags: u64) {
         let at = entry_at(slot.into());
         let store = |offset, value| self.shared.word(at + offset).store(value, Ordering::Relaxed);
         for (index, entry) in gids.iter().take(GIDS).enumerate() {
@@ -359,7 +395,7 @@ impl Registry {
             store(row + 16, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         }
         store(GID_COUNT, gids.len().min(GIDS) as u64);
-        store(FLAGS, 0);
+        store(FLAGS, flags);
         store(PID, std::process::id().into());
         store(STATE, LIVE);
         self.end(slot);
@@ -371,7 +407,13 @@ impl Registry {
         // An error leaves a file that is replaced when the slot is taken again.
         let _ = fs::remove_file(self.report_path(slot));
         let _ = fs::remove_file(self.unfinished_report_path(slot));
+        let _ = fs::remove_file(self.ports_path(slot));
         let _ = fs::remove_file(self.member_path(slot));
+        let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
+        if flags.load(Ordering::Relaxed) & GATEWAY != 0 {
+            let _ = fs::remove_file(note_path(&self.dir));
+            flags.store(0, Ordering::Relaxed);
+        }
         self.shared.word(entry_at(slot.into()) + STATE).store(FREE, Ordering::Relaxed);
         self.end(slot);
     }
@@ -396,15 +438,20 @@ impl Registry {
         }
     }
 
-    /// Says whether the member in `slot`, who alone may say so, wants such frames.
-    pub fn set_wanted(&self, slot: u8, wanted: Wanted, wants: bool) {
+    /// Says or takes back a flag of the member in `slot`, who alone may do so.
+    pub fn set_flag(&self, slot: u8, flag: u64, on: bool) {
         let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
-        if wants {
-            flags.fetch_or(wanted as u64, Ordering::Release);
+        if on {
+            flags.fetch_or(flag, Ordering::Release);
         } else {
-            flags.fetch_and(!(wanted as u64), Ordering::Release);
+            flags.fetch_and(!flag, Ordering::Release);
         }
         self.changed();
+    }
+
+    /// Leaves the gateway's word of what it leads to; it goes with the gateway.
+    pub fn write_note(&self, note: &GatewayNote) -> io::Result<()> {
+        note.write(&note_path(&self.dir))
     }
 
     /// Brings a copy of the entry of `slot` up to date. One that somebody is changing is vacant.

@@ -29,7 +29,8 @@ pub struct Report {
     pub device: String,
     /// GIDs of the device, in the order of its table.
     pub gids: Vec<String>,
-    /// Every counter of the device, by the kernel's name.
+    /// Every counter of the device, by the kernel's name; those of connection management, if it
+    /// has any, begin with `cm_`.
     pub counters: BTreeMap<String, u64>,
     /// Frames without effect by reason; those that have occurred.
     pub discards: BTreeMap<String, u64>,

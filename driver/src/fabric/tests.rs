@@ -22,6 +22,9 @@ use super::*;
 use crate::rand::Rng;
 use crate::sys;
 
+mod gateway;
+mod ports;
+
 /// What the child of a test is to do.
 const ROLE: &str = "FERROCE_TEST_FABRIC_ROLE";
 /// The fabric's directory.
@@ -97,9 +100,9 @@ fn frames_go_from_member_to_member() {
     assert_eq!((a.qpns(), b.qpns()), (0x10..0x1_0000, 0x1_0000..0x2_0000));
     assert_eq!(fs::metadata(&dir.0).unwrap().mode() & 0o777, 0o700);
 
-    assert_eq!(a.route(gid(2), own_qpn(&b)), Route::Member(1));
-    assert_eq!(a.route(gid(1), own_qpn(&b)), Route::Unreachable);
-    assert_eq!(b.route(gid(2), own_qpn(&b)), Route::Own);
+    assert_eq!(a.route(gid(2), own_qpn(&b), &[]), Route::Member(1));
+    assert_eq!(a.route(gid(1), own_qpn(&b), &[]), Route::Unreachable);
+    assert_eq!(b.route(gid(2), own_qpn(&b), &[]), Route::Own);
     assert_eq!((a.mac_of(gid(2)), a.mac_of(gid(3))), (Some(mac(2)), None));
 
     assert_eq!(a.send(1, b"to b", 7), Sent::Done);
@@ -120,7 +123,7 @@ fn member_that_leaves_is_gone_and_the_next_is_another() {
     assert_eq!(a.send(1, b"frame", 0), Sent::Done);
     drop(b);
     assert_eq!(a.send(1, b"frame", 0), Sent::Gone);
-    assert_eq!(a.route(gid(2), Qpn(0x1_0005)), Route::Unreachable);
+    assert_eq!(a.route(gid(2), Qpn(0x1_0005), &[]), Route::Unreachable);
     assert_eq!(dir.files(), BTreeSet::from(["registry".into(), "member-0".into()]));
     // Every other slot is used before the same one is.
     for round in 1..MEMBERS {
@@ -138,13 +141,13 @@ fn multicast_reaches_who_wants_it() {
     let dir = TempDir::new();
     let (mut a, mut b, c) = (join(&dir, 1), join(&dir, 2), join(&dir, 3));
     let group = Gid::from(Ipv4Addr::new(224, 0, 0, 9));
-    assert_eq!(a.route(group, Qpn::MULTICAST), Route::Members(Slots::NONE));
+    assert_eq!(a.route(group, Qpn::MULTICAST, &[]), Route::Members(Slots::NONE));
     a.set_multicast(true);
     c.set_multicast(true);
-    let Route::Members(slots) = b.route(group, Qpn::MULTICAST) else { panic!("not a set") };
+    let Route::Members(slots) = b.route(group, Qpn::MULTICAST, &[]) else { panic!("not a set") };
     assert_eq!(slots.iter().collect::<Vec<_>>(), [0, 2]);
     a.set_multicast(false);
-    let Route::Members(slots) = b.route(group, Qpn::MULTICAST) else { panic!("not a set") };
+    let Route::Members(slots) = b.route(group, Qpn::MULTICAST, &[]) else { panic!("not a set") };
     assert_eq!(slots.iter().collect::<Vec<_>>(), [2]);
 }
 
@@ -434,6 +437,7 @@ fn child() {
     let dir = PathBuf::from(dir);
     match role.as_str() {
         "flood" => flood(&dir),
+        "serve" => ports::serve(&dir),
         "full" => full_file_system(&dir),
         "read-only" => {
             println!("outcome {}", join_as(&dir, 1).map(|member| member.slot()).unwrap_err());
@@ -616,7 +620,7 @@ fn scribbling_member_harms_nobody_elses_process() {
             let len = 1 + round as usize % FRAME_MAX;
             let _ = a.send((round % 3) as u8, &[7; FRAME_MAX][..len], round);
             let _ = b.send((round % 5) as u8, &[7; FRAME_MAX][..len], round);
-            let _ = a.route(gid(2), Qpn(round & 0xff_ffff));
+            let _ = a.route(gid(2), Qpn(round & 0xff_ffff), &[]);
             let _ = a.mac_of(gid(2));
             for member in [&mut a, &mut b] {
                 let _ = member.pending();

@@ -143,7 +143,9 @@ fn open_errno(error: &OpenError) -> Errno {
             FabricError::Full { .. } => libc::EUSERS,
             FabricError::Busy { .. } => libc::EBUSY,
             FabricError::Io { source, .. } => io(source),
-            FabricError::OtherVersion { .. }
+            // Of gateways only.
+            FabricError::HasGateway { .. }
+            | FabricError::OtherVersion { .. }
             | FabricError::NotAFabric { .. }
             | FabricError::TooManyGids { .. } => libc::EINVAL,
         },

@@ -1,0 +1,471 @@
+//! The gateway of a fabric: a member that owns a link to a real network and passes frames both
+//! ways, so that all processes of the fabric have one NIC.
+//!
+//! Frames for GIDs that no member has come to the gateway's ring, and leave by the link; frames
+//! that come by the link go where a member's own would. Each direction has a thread, which sleeps
+//! when there is nothing: one on the wake word of the ring, the other on the link's descriptor.
+//! Transport, ICRC and retransmission are the members' own; to the gateway a frame is bytes with a
+//! destination.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ferroce_stack::verbs::Mtu;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::fabric::{
+    FabricError, GatewayNote, Member, Received, Report, Route, Sent, WakeWord, destination,
+};
+use crate::link::{
+    Frames, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Silence, Watch,
+    count,
+};
+use crate::sys::{self, LentFd};
+
+/// A sender that dies between its frame and the wake-up wakes nobody: how long that may hold up
+/// the frame. The dead are looked for as often.
+const NAP_NS: u64 = 1_000_000_000;
+
+/// How long a member's full ring holds up what comes by the link.
+const PATIENCE_NS: u64 = 20_000_000;
+
+/// By how much a frame that finds room lengthens the time there is to wait: a ring of them makes
+/// all of it.
+const PATIENCE_PER_FRAME_NS: u64 = PATIENCE_NS / 1024;
+
+/// How soon a full ring is looked at again; its owner tells nobody when there is room.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// In the capture of no process.
+const NO_TAG: u32 = 0;
+
+/// What a gateway is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// The directory of the fabric.
+    pub fabric: &'a Path,
+    /// Where it leads.
+    pub link: &'a LinkName,
+    /// Addresses by which the network knows the fabric's devices; empty: the link's first one.
+    pub addresses: &'a [IpAddr],
+    /// The largest path MTU; none: the largest that fits the link.
+    pub mtu: Option<Mtu>,
+}
+
+/// A gateway at work; it ends when dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    note: GatewayNote,
+    notices: Vec<Notice>,
+    /// For as long as the gateway works.
+    _silence: Silence,
+}
+
+/// Something about a gateway that works which its user should know.
+#[derive(Debug)]
+pub enum Notice {
+    /// The link has no such address, so the network does not find it there.
+    ForeignAddress(IpAddr),
+    /// Frames of this path MTU do not fit the link; the largest that do.
+    MtuTooLarge(Mtu, Mtu),
+    /// The kernel may answer packets that are ours by ICMP.
+    NotSilent(io::Error),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::ForeignAddress(ip) => {
+                write!(f, "the link does not have address {ip}: nobody will find it there")
+            }
+            Notice::MtuTooLarge(set, fits) => {
+                let (set, fits) = (set.bytes(), fits.bytes());
+                write!(f, "packets of path MTU {set} do not fit the link: {fits} is what does")
+            }
+            Notice::NotSilent(error) => {
+                write!(f, "the kernel may answer RoCE packets by ICMP: {error}")
+            }
+        }
+    }
+}
+
+/// What the threads and their owner share.
+#[derive(Debug)]
+struct Shared {
+    counters: Arc<LinkCounters>,
+    stopped: AtomicBool,
+    /// Readable once stopped.
+    stop: LentFd,
+    /// Wakes the thread that sends by the link.
+    wake: WakeWord,
+    /// Neighbours or routes have changed.
+    neighbours_changed: AtomicBool,
+}
+
+impl Shared {
+    /// Has the thread that sends by the link look around.
+    fn rouse(&self) {
+        self.wake.word().store(0, Ordering::SeqCst);
+        self.wake.wake();
+    }
+}
+
+impl Gateway {
+    /// Opens the link, joins the fabric and starts. `ended` is called at most once, by another
+    /// thread, if the link is gone for good.
+    ///
+    /// # Errors
+    /// [`GatewayError`].
+    pub fn open(
+        options: &Options<'_>,
+        ended: impl Fn(io::Error) + Send + Sync + 'static,
+    ) -> Result<Gateway, GatewayError> {
+        let counters = Arc::new(LinkCounters::default());
+        let link = Link::open(options.link, &counters).map_err(GatewayError::Link)?;
+        let (note, notices) = describe(options, &link)?;
+        let outward = Member::join_as_gateway(options.fabric).map_err(GatewayError::Fabric)?;
+        let inward = Member::join_from_link(options.fabric).map_err(GatewayError::Fabric)?;
+        outward.set_note(&note).map_err(GatewayError::Io)?;
+        let shared = Arc::new(Shared {
+            counters,
+            stopped: AtomicBool::new(false),
+            stop: sys::eventfd().map_err(GatewayError::Io)?,
+            wake: outward.wake_handle(),
+            neighbours_changed: AtomicBool::new(false),
+        });
+        let Link { receiver, sender, watch, silence, .. } = link;
+        let mut outward = Outward {
+            shared: shared.clone(),
+            member: outward,
+            sender,
+            frames: Frames::default(),
+            device: note.link.clone(),
+            answered: 0,
+        };
+        let mut inward = Inward {
+            shared: shared.clone(),
+            member: inward,
+            receiver,
+            watch,
+            patience_ns: [PATIENCE_NS; 256],
+        };
+        let mut gateway = Gateway { shared, threads: Vec::new(), note, notices, _silence: silence };
+        let ended = Arc::new(ended);
+        let end = ended.clone();
+        gateway.start("ferroce-out", move || outward.run().unwrap_or_else(|error| end(error)))?;
+        gateway.start("ferroce-in", move || inward.run().unwrap_or_else(|error| ended(error)))?;
+        Ok(gateway)
+    }
+
+    /// What programs of the fabric find of it.
+    pub fn note(&self) -> &GatewayNote {
+        &self.note
+    }
+
+    /// What its user should know.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> &LinkCounters {
+        &self.shared.counters
+    }
+
+    fn start(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), GatewayError> {
+        // Signals are for the program's own threads.
+        let _blocked = sys::block_signals();
+        let builder = thread::Builder::new().name(name.to_owned());
+        self.threads.push(builder.spawn(run).map_err(GatewayError::Io)?);
+        Ok(())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        // Of 2^64 - 1 at most one is used.
+        let _ = sys::write_u64(self.shared.stop.as_fd(), 1);
+        self.shared.rouse();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What programs will find, and what is not as it should be.
+fn describe(
+    options: &Options<'_>,
+    link: &Link,
+) -> Result<(GatewayNote, Vec<Notice>), GatewayError> {
+    let fits = Mtu::of_link(link.mtu).ok_or(GatewayError::Mtu(link.mtu))?;
+    let addresses = match options.addresses {
+        [] => link.addresses.first().copied().into_iter().collect(),
+        given => given.to_vec(),
+    };
+    if addresses.is_empty() {
+        return Err(GatewayError::NoAddress);
+    }
+    let foreign = addresses.iter().filter(|ip| !link.addresses.contains(ip));
+    let mut notices: Vec<Notice> = foreign.map(|ip| Notice::ForeignAddress(*ip)).collect();
+    if let Some(set) = options.mtu.filter(|set| set.bytes() > fits.bytes()) {
+        notices.push(Notice::MtuTooLarge(set, fits));
+    }
+    if let Some(error) = &link.silence.trouble {
+        notices.push(Notice::NotSilent(io::Error::new(error.kind(), error.to_string())));
+    }
+    let mtu = options.mtu.unwrap_or(fits).bytes() as u32;
+    Ok((GatewayNote { link: options.link.to_string(), addresses, mtu }, notices))
+}
+
+/// From the fabric to the link.
+#[derive(Debug)]
+struct Outward {
+    shared: Arc<Shared>,
+    member: Member,
+    sender: Box<dyn LinkSender>,
+    frames: Frames,
+    /// As which reports name it.
+    device: String,
+    /// The number of the last question for a report that was answered.
+    answered: u64,
+}
+
+impl Outward {
+    fn run(&mut self) -> io::Result<()> {
+        while !self.shared.stopped.load(Ordering::SeqCst) {
+            if self.shared.neighbours_changed.swap(false, Ordering::SeqCst) {
+                self.sender.neighbours_changed()?;
+            }
+            self.take();
+            if !self.frames.is_empty() {
+                self.sender.send(&mut self.frames)?;
+                continue;
+            }
+            self.member.found_nothing();
+            if self.member.reports_wanted() != self.answered {
+                self.answer();
+            }
+            self.sleep();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) {
+        self.frames.clear();
+        while !self.frames.is_full() {
+            let Some(Received { len, .. }) = self.member.receive(self.frames.room()) else { break };
+            self.frames.push(len);
+        }
+    }
+
+    /// Sleeps unless there is something to do.
+    fn sleep(&mut self) {
+        self.member.mend();
+        let word = self.shared.wake.word();
+        word.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_idle = self.member.pending() == 0
+            && self.member.reports_wanted() == self.answered
+            && !self.shared.neighbours_changed.load(Ordering::Relaxed)
+            && !self.shared.stopped.load(Ordering::Relaxed);
+        if !is_idle {
+            word.store(0, Ordering::Relaxed);
+            return;
+        }
+        self.shared.wake.wait(1, Some(NAP_NS));
+        if word.swap(0, Ordering::Relaxed) == 1 {
+            // Nobody has woken us: time to look around.
+            self.member.reap();
+        }
+    }
+
+    /// Leaves a report for who has asked.
+    #[cold]
+    fn answer(&mut self) {
+        self.answered = self.member.reports_wanted();
+        let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+        let report = Report {
+            generation: self.member.generation(),
+            served: self.answered,
+            pid: std::process::id(),
+            program: "gateway".to_owned(),
+            device: self.device.clone(),
+            counters: self.shared.counters.iter().map(named).collect(),
+            discards: BTreeMap::new(),
+            lost: self.shared.counters.lost.iter().map(named).collect(),
+            ..Report::default()
+        };
+        // Whoever has asked says that there was no answer.
+        let _ = self.member.report(&report);
+    }
+}
+
+/// From the link to the fabric.
+#[derive(Debug)]
+struct Inward {
+    shared: Arc<Shared>,
+    member: Member,
+    receiver: Box<dyn LinkReceiver>,
+    watch: Option<Watch>,
+    /// How long each member's ring may hold us up yet.
+    patience_ns: [u64; 256],
+}
+
+impl Inward {
+    fn run(&mut self) -> io::Result<()> {
+        let mut frames = Frames::default();
+        while !self.shared.stopped.load(Ordering::SeqCst) {
+            match self.receiver.receive(&mut frames) {
+                // It may come up again.
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                outcome => outcome?,
+            }
+            if frames.is_empty() {
+                self.sleep()?;
+                continue;
+            }
+            for index in 0..frames.len() {
+                // One of no bytes is what the link has dropped.
+                if let frame @ [_, ..] = frames.get(index) {
+                    self.deliver(frame);
+                }
+            }
+            self.member.flush_wakes();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something has come, or changed.
+    fn sleep(&mut self) -> io::Result<()> {
+        let mut waits = [
+            PollFd::new(self.receiver.descriptor(), PollFlags::POLLIN),
+            PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN),
+        ];
+        if let Some(watch) = &self.watch {
+            waits[2] = PollFd::new(watch.descriptor(), PollFlags::POLLIN);
+        }
+        match poll(&mut waits, PollTimeout::NONE) {
+            Err(errno) if errno != Errno::EINTR => return Err(errno.into()),
+            _ => {}
+        }
+        if let Some(watch) = &self.watch
+            && watch.take_note()
+        {
+            self.receiver.look()?;
+            self.shared.neighbours_changed.store(true, Ordering::SeqCst);
+            self.shared.rouse();
+        }
+        Ok(())
+    }
+
+    /// Puts a frame where it belongs, or counts it as lost.
+    fn deliver(&mut self, frame: &[u8]) {
+        let counters = self.shared.counters.clone();
+        count(&counters.link_received, 1);
+        let Some((gid, qpn, datagram)) = destination(frame) else {
+            count(&counters.lost.not_roce, 1);
+            return;
+        };
+        match self.member.route(gid, qpn, datagram) {
+            Route::Member(to) => self.put(to, frame, true),
+            Route::Members(members) if !members.is_empty() => {
+                // Datagrams: who has no room loses them.
+                for to in members.iter() {
+                    self.put(to, frame, false);
+                }
+            }
+            Route::Own | Route::Members(_) | Route::Unreachable => {
+                count(&counters.lost.no_member, 1);
+            }
+        }
+    }
+
+    /// Puts a frame into a member's ring.
+    fn put(&mut self, to: u8, frame: &[u8], is_patient: bool) {
+        let slot = usize::from(to);
+        loop {
+            let patience_ns = self.patience_ns[slot];
+            match self.member.send(to, frame, NO_TAG) {
+                Sent::Done => {
+                    self.patience_ns[slot] = PATIENCE_NS.min(patience_ns + PATIENCE_PER_FRAME_NS);
+                    count(&self.shared.counters.delivered, 1);
+                    return;
+                }
+                Sent::Gone => {
+                    count(&self.shared.counters.lost.no_member, 1);
+                    return;
+                }
+                Sent::Full => {
+                    let wait_ns = RETRY.as_nanos() as u64;
+                    if !is_patient || patience_ns < wait_ns {
+                        count(&self.shared.counters.lost.ring_full, 1);
+                        return;
+                    }
+                    self.member.flush_wakes();
+                    let start_ns = sys::now_ns();
+                    thread::sleep(RETRY);
+                    let waited_ns = sys::now_ns().saturating_sub(start_ns);
+                    self.patience_ns[slot] = patience_ns.saturating_sub(waited_ns);
+                }
+            }
+        }
+    }
+}
+
+/// Why a gateway cannot be opened.
+#[derive(Debug)]
+pub enum GatewayError {
+    /// The link.
+    Link(LinkError),
+    /// The fabric.
+    Fabric(FabricError),
+    /// The link has no address, and none was given.
+    NoAddress,
+    /// Not even the smallest path MTU fits a link of this MTU, in bytes.
+    Mtu(usize),
+    /// The system refuses something else.
+    Io(io::Error),
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GatewayError::Link(error) => error.fmt(f),
+            GatewayError::Fabric(error) => error.fmt(f),
+            GatewayError::NoAddress => {
+                f.write_str("the link has no address: give it one, or name one with --addr")
+            }
+            GatewayError::Mtu(mtu) => write!(f, "the link's MTU of {mtu} is too small for RoCE"),
+            GatewayError::Io(error) => write!(f, "cannot start the gateway: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // Their words are in ours.
+            GatewayError::Link(error) => error.source(),
+            GatewayError::Fabric(error) => error.source(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Links to real networks, as a gateway holds them: a network interface by packet socket
+//! ([`packet`](LinkName::Packet)), or a UDP socket ([`udp`](LinkName::Udp)).
+//!
+//! A link has two halves, one for each direction and thread. Both move [`Frames`]: whole Ethernet
+//! frames, as the members of the fabric exchange them, whatever the link makes of them.
+
+mod filter;
+mod neighbour;
+mod netlink;
+mod packet;
+mod silence;
+#[allow(unsafe_code)]
+mod socket;
+mod udp;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::fabric::FRAME_MAX;
+
+pub use neighbour::Watch;
+pub use silence::Silence;
+
+/// Frames moved at a time.
+pub const BATCH: usize = 32;
+
+/// Which link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkName {
+    /// `packet:IFACE`: whole frames on an interface. Needs CAP_NET_RAW.
+    Packet(String),
+    /// `udp:ADDR`: datagrams of an address of this machine. Needs nothing.
+    Udp(IpAddr),
+}
+
+impl FromStr for LinkName {
+    type Err = &'static str;
+
+    /// The error is what would be right.
+    fn from_str(text: &str) -> Result<LinkName, &'static str> {
+        match text.trim().split_once(':') {
+            Some(("packet", name)) if is_interface_name(name) => {
+                Ok(LinkName::Packet(name.to_owned()))
+            }
+            Some(("udp", text)) => match text.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+                Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
+                    Err("udp: and an address that means one interface without being told which")
+                }
+                Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => Ok(LinkName::Udp(ip)),
+                _ => Err("udp: and one address of this machine"),
+            },
+            Some(("packet", _)) => Err("packet: and the name of an interface"),
+            _ => Err("packet:IFACE or udp:ADDR"),
+        }
+    }
+}
+
+/// The kernel's rules for names of interfaces.
+fn is_interface_name(name: &str) -> bool {
+    let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace();
+    (1..16).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkName::Packet(name) => write!(f, "packet:{name}"),
+            LinkName::Udp(ip) => write!(f, "udp:{ip}"),
+        }
+    }
+}
+
+/// A batch of frames.
+#[derive(Debug)]
+pub struct Frames {
+    bytes: Box<[u8]>,
+    lens: [usize; BATCH],
+    count: usize,
+}
+
+impl Default for Frames {
+    /// An empty batch.
+    fn default() -> Frames {
+        let bytes = vec![0; BATCH * Frames::STRIDE].into_boxed_slice();
+        Frames { bytes, lens: [0; BATCH], count: 0 }
+    }
+}
+
+impl Frames {
+    /// Room for a frame: what a member takes, in whole cache lines.
+    const STRIDE: usize = FRAME_MAX.next_multiple_of(64);
+
+    /// Takes all frames out.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether it holds as many as it can.
+    pub fn is_full(&self) -> bool {
+        self.count == BATCH
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many it holds.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Where the next frame is written, at its start; [`Frames::push`] follows.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the batch is full.
+    pub fn room(&mut self) -> &mut [u8] {
+        let start = self.count * Frames::STRIDE;
+        &mut self.bytes[start..][..FRAME_MAX]
+    }
+
+    /// Adds the frame of `len` bytes that is where [`Frames::room`] said.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the batch is full or the frame longer than the room.
+    pub fn push(&mut self, len: usize) {
+        assert!(!self.is_full() && len <= FRAME_MAX);
+        self.lens[self.count] = len;
+        self.count += 1;
+    }
+
+    /// A frame of the batch.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are not so many.
+    pub fn get(&self, index: usize) -> &[u8] {
+        assert!(index < self.count);
+        &self.bytes[index * Frames::STRIDE..][..self.lens[index]]
+    }
+
+    /// As [`Frames::get`], to change it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are not so many.
+    pub fn get_mut(&mut self, index: usize) -> &mut [u8] {
+        assert!(index < self.count);
+        &mut self.bytes[index * Frames::STRIDE..][..self.lens[index]]
+    }
+
+    /// The room of every frame the batch can hold, from `offset` on.
+    fn rooms(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
+        let rooms = self.bytes.chunks_exact_mut(Frames::STRIDE);
+        rooms.map(move |room| &mut room[offset..FRAME_MAX])
+    }
+
+    /// Keeps the first `count` rooms as frames of these lengths; one of length 0 has no bytes.
+    fn set(&mut self, lens: impl Iterator<Item = usize>) {
+        self.count = 0;
+        for (slot, len) in self.lens.iter_mut().zip(lens) {
+            *slot = len.min(FRAME_MAX);
+            self.count += 1;
+        }
+    }
+}
+
+macro_rules! counters {
+    ($name:ident { $($(#[$doc:meta])* $field:ident,)* } $($rest:tt)*) => {
+        /// What a gateway and its link count. Each only grows.
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: AtomicU64,)*
+            /// Frames that got no further, by reason.
+            pub lost: LostFrames,
+        }
+
+        counters!(@ LostFrames $($rest)*);
+        counters!(iter $name { $($field,)* });
+    };
+    (@ $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        /// Frames that got no further, by reason.
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: AtomicU64,)*
+        }
+
+        counters!(iter $name { $($field,)* });
+    };
+    (iter $name:ident { $($field:ident,)* }) => {
+        impl $name {
+            /// Every counter, by name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field.load(Ordering::Relaxed)),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    LinkCounters {
+        /// Frames the link has taken.
+        link_sent,
+        /// Frames that came by the link.
+        link_received,
+        /// Frames from the link that were put into a member's ring.
+        delivered,
+        /// Datagrams whose IPv4 identification the ICRC has told.
+        ident_recovered,
+        /// Datagrams whose ICRC fits no identification; their receivers drop them.
+        ident_unknown,
+    }
+    {
+        /// Frames that are not RoCE.
+        not_roce,
+        /// Frames longer than the link's MTU, or than any RoCE frame.
+        too_long,
+        /// Frames for whose next hop no Ethernet address was found.
+        no_neighbour,
+        /// Frames from an address that is not the UDP link's.
+        foreign_source,
+        /// Frames the system refused to send.
+        send_failed,
+        /// Frames from the link that are for no member.
+        no_member,
+        /// Frames from the link for members who had not emptied their ring for long.
+        ring_full,
+    }
+}
+
+/// Adds to a counter that one thread or several may move.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// The half of a link by which frames arrive.
+pub trait LinkReceiver: Send + fmt::Debug {
+    /// Readable when frames are there.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Replaces what is in the batch by frames that have arrived, without waiting; none if there
+    /// are none.
+    ///
+    /// # Errors
+    /// If the link is down, which may pass (`NetworkDown`), or gone.
+    fn receive(&mut self, frames: &mut Frames) -> io::Result<()>;
+
+    /// Looks, after the [`Watch`] has told of a change, whether the link is still there.
+    ///
+    /// # Errors
+    /// If it is gone for good.
+    fn look(&self) -> io::Result<()>;
+}
+
+/// The half of a link by which frames leave.
+pub trait LinkSender: Send + fmt::Debug {
+    /// Sends every frame, in order, or counts it as lost; may change them. Waits for room, but not
+    /// for ever.
+    ///
+    /// # Errors
+    /// If the link is gone.
+    fn send(&mut self, frames: &mut Frames) -> io::Result<()>;
+
+    /// Tells that neighbours or routes have changed: what has waited for them may go.
+    ///
+    /// # Errors
+    /// As [`LinkSender::send`].
+    fn neighbours_changed(&mut self) -> io::Result<()>;
+}
+
+/// An open link.
+#[derive(Debug)]
+pub struct Link {
+    /// The half by which frames arrive.
+    pub receiver: Box<dyn LinkReceiver>,
+    /// The half by which frames leave.
+    pub sender: Box<dyn LinkSender>,
+    /// The largest IP packet it takes, in bytes.
+    pub mtu: usize,
+    /// Its own addresses, the one that others should use first.
+    pub addresses: Vec<IpAddr>,
+    /// Tells of changes of neighbours and routes, where the link needs to hear of them.
+    pub watch: Option<Watch>,
+    /// Keeps the kernel from answering what comes for us.
+    pub silence: Silence,
+}
+
+impl Link {
+    /// Opens a link.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn open(name: &LinkName, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
+        match name {
+            LinkName::Packet(interface) => packet::open(interface, counters),
+            LinkName::Udp(address) => udp::open(*address, counters),
+        }
+    }
+}
+
+/// Why a link cannot be opened.
+#[derive(Debug)]
+pub enum LinkError {
+    /// There is no such interface.
+    NoInterface(String),
+    /// No interface has the address.
+    NoAddress(IpAddr),
+    /// The interface does not carry Ethernet frames.
+    NotEthernet(String),
+    /// The system refuses something.
+    Io {
+        /// What.
+        action: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl LinkError {
+    fn io(action: &'static str) -> impl Fn(io::Error) -> LinkError {
+        move |source| LinkError::Io { action, source }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkError::NoInterface(name) => write!(f, "there is no interface {name}"),
+            LinkError::NoAddress(ip) => write!(f, "no interface of this machine has {ip}"),
+            LinkError::NotEthernet(name) => write!(f, "interface {name} is not Ethernet"),
+            LinkError::Io { action, source } => {
+                write!(f, "cannot {action}: {source}")?;
+                if source.kind() == io::ErrorKind::PermissionDenied {
+                    f.write_str(
+                        " (packet sockets need CAP_NET_RAW; a link udp:ADDR needs nothing)",
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LinkError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_named_as_it_is_shown() {
+        for text in ["packet:eth0", "packet:br-lan.7", "udp:192.0.2.1", "udp:fd00::1"] {
+            assert_eq!(text.parse::<LinkName>().unwrap().to_string(), text);
+        }
+        for text in ["eth0", "packet:", "packet:a/b", "packet:sixteen-letters-", "xdp:eth0"] {
+            assert!(text.parse::<LinkName>().is_err(), "{text}");
+        }
+        for text in ["udp:", "udp:0.0.0.0", "udp:::", "udp:ff02::1", "udp:host"] {
+            assert!(text.parse::<LinkName>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_batch_keeps_each_frame_apart() {
+        let mut frames = Frames::default();
+        for len in 1..=BATCH {
+            frames.room()[..len].fill(len as u8);
+            frames.push(len);
+        }
+        assert!(frames.is_full());
+        for index in 0..BATCH {
+            assert_eq!(frames.get(index), vec![index as u8 + 1; index + 1]);
+        }
+    }
+}

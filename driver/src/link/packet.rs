@@ -1,0 +1,250 @@
+//! Whole Ethernet frames on one interface, by packet sockets; the interface's addresses stay the
+//! kernel's, who answers ARP, NDP and all else.
+//!
+//! One socket receives, of which a filter takes only RoCE; another one, bound to no protocol, only
+//! sends.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ferroce_stack::wire::Mac;
+use nix::net::if_::if_indextoname;
+
+use super::neighbour::{Neighbours, NextHop};
+use super::netlink::Netlink;
+use super::silence::Silence;
+use super::socket::{Arrival, Departure, Socket};
+use super::{
+    BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, count, filter,
+};
+use crate::fabric::destination;
+use crate::identity;
+
+/// Of both sockets, in bytes: bursts of a full window of several QPs.
+const BUFFER: i32 = 8 << 20;
+
+/// How long room to send is waited for at a time.
+const SEND_WAIT: Duration = Duration::from_millis(100);
+
+/// Frames that wait for the address of a next hop, in all and for one destination.
+const HELD: usize = 256;
+const HELD_FOR_ONE: usize = 64;
+
+/// How often the system may say that it has no room, with a pause in between, before frames are
+/// lost.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Opens the link of an interface.
+pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
+    let mut netlink = Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
+    let info = netlink.link(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => LinkError::NoInterface(name.to_owned()),
+        _ => LinkError::Io { action: "ask the kernel for the interface", source: error },
+    })?;
+    if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&info.hardware) {
+        return Err(LinkError::NotEthernet(name.to_owned()));
+    }
+    let (receive, send) =
+        sockets(info.index).map_err(LinkError::io("open a packet socket on the interface"))?;
+    let is_mute = info.flags & (libc::IFF_NOARP | libc::IFF_LOOPBACK) as u32 != 0;
+    let (neighbours, watch) = Neighbours::open(netlink, name, info.index, is_mute)
+        .map_err(LinkError::io("follow the kernel's neighbours"))?;
+    let addresses = identity::addresses_of(name)
+        .map_err(|error| LinkError::Io { action: "list addresses", source: error.errno.into() })?;
+    let sender = PacketSender {
+        socket: send,
+        mac: info.mac,
+        mtu: info.mtu,
+        neighbours,
+        held: VecDeque::new(),
+        counters: counters.clone(),
+    };
+    let receiver =
+        PacketReceiver { socket: receive, index: info.index, counters: counters.clone() };
+    Ok(Link {
+        receiver: Box::new(receiver),
+        sender: Box::new(sender),
+        mtu: info.mtu,
+        addresses,
+        watch: Some(watch),
+        silence: Silence::of_interface(name),
+    })
+}
+
+fn sockets(index: u32) -> io::Result<(Socket, Socket)> {
+    // With no protocol nothing is queued before the filter is in place.
+    let receive = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    receive.attach(&filter::ROCE)?;
+    receive.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+    receive.enlarge_buffers(BUFFER);
+    // Interfaces that cannot filter groups hear them all anyhow.
+    let _ = receive.hear_groups(index);
+    // All protocols, not those of the filter: sockets of one protocol get nothing where the
+    // firewall drops on ingress.
+    receive.bind_packet(index, libc::ETH_P_ALL as u16)?;
+    let send = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    send.enlarge_buffers(BUFFER);
+    send.limit_waits(SEND_WAIT)?;
+    send.bind_packet(index, 0)?;
+    Ok((receive, send))
+}
+
+#[derive(Debug)]
+struct PacketReceiver {
+    socket: Socket,
+    index: u32,
+    counters: Arc<LinkCounters>,
+}
+
+impl LinkReceiver for PacketReceiver {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn receive(&mut self, frames: &mut Frames) -> io::Result<()> {
+        frames.clear();
+        let mut arrivals = [Arrival::NONE; BATCH];
+        let received = match self.socket.receive_batch(frames.rooms(0), &mut arrivals) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            outcome => outcome?,
+        };
+        let arrivals = &arrivals[..received];
+        let cut = arrivals.iter().filter(|arrival| arrival.truncated).count();
+        count(&self.counters.lost.too_long, cut as u64);
+        // A frame that was cut is none.
+        frames.set(arrivals.iter().map(|a| if a.truncated { 0 } else { a.len }));
+        Ok(())
+    }
+
+    fn look(&self) -> io::Result<()> {
+        // To the socket, an interface that is gone is one that is down. No name is what a number
+        // has that is none's.
+        match if_indextoname(self.index) {
+            Ok(name) if !name.is_empty() => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PacketSender {
+    socket: Socket,
+    mac: Mac,
+    mtu: usize,
+    neighbours: Neighbours,
+    held: VecDeque<(IpAddr, Vec<u8>)>,
+    counters: Arc<LinkCounters>,
+}
+
+impl LinkSender for PacketSender {
+    fn send(&mut self, frames: &mut Frames) -> io::Result<()> {
+        // What has waited goes first.
+        if !self.held.is_empty() && self.neighbours.have_changed() {
+            self.neighbours_changed()?;
+        }
+        let mut ready = [false; BATCH];
+        for (index, ready) in ready.iter_mut().enumerate().take(frames.len()) {
+            *ready = self.prepare(frames.get_mut(index));
+        }
+        let mut departures = [Departure { bytes: &[], to: None }; BATCH];
+        let mut waiting = 0;
+        for index in (0..frames.len()).filter(|&index| ready[index]) {
+            departures[waiting].bytes = frames.get(index);
+            waiting += 1;
+        }
+        self.send_all(&departures[..waiting])
+    }
+
+    fn neighbours_changed(&mut self) -> io::Result<()> {
+        for _ in 0..self.held.len() {
+            let Some((to, mut frame)) = self.held.pop_front() else { break };
+            match self.neighbours.outcome(to) {
+                NextHop::Mac(mac) => {
+                    self.address(&mut frame, mac);
+                    self.send_all(&[Departure { bytes: &frame, to: None }])?;
+                }
+                NextHop::Asked => self.held.push_back((to, frame)),
+                NextHop::None => count(&self.counters.lost.no_neighbour, 1),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PacketSender {
+    /// Gives a frame its Ethernet addresses; false if it does not go now.
+    fn prepare(&mut self, frame: &mut [u8]) -> bool {
+        let Some((gid, ..)) = destination(frame) else {
+            count(&self.counters.lost.not_roce, 1);
+            return false;
+        };
+        if frame.len() > ETHERNET + self.mtu {
+            count(&self.counters.lost.too_long, 1);
+            return false;
+        }
+        let to = gid.to_ip();
+        match self.neighbours.next_hop(to) {
+            NextHop::Mac(mac) => {
+                self.address(frame, mac);
+                return true;
+            }
+            NextHop::Asked => self.hold(to, frame),
+            NextHop::None => count(&self.counters.lost.no_neighbour, 1),
+        }
+        false
+    }
+
+    /// Keeps a frame until its next hop is known.
+    fn hold(&mut self, to: IpAddr, frame: &[u8]) {
+        let for_one = self.held.iter().filter(|(other, _)| *other == to).count();
+        if self.held.len() >= HELD || for_one >= HELD_FOR_ONE {
+            count(&self.counters.lost.no_neighbour, 1);
+            return;
+        }
+        self.held.push_back((to, frame.to_vec()));
+    }
+
+    fn address(&self, frame: &mut [u8], to: Mac) {
+        frame[..6].copy_from_slice(&to.0);
+        frame[6..12].copy_from_slice(&self.mac.0);
+    }
+
+    /// Sends all, or counts what is lost.
+    fn send_all(&self, mut departures: &[Departure<'_>]) -> io::Result<()> {
+        let mut tries = 0;
+        while !departures.is_empty() {
+            match self.socket.send_batch(departures) {
+                Ok(sent) => {
+                    count(&self.counters.link_sent, sent as u64);
+                    departures = &departures[sent..];
+                    tries = 0;
+                }
+                // The queue in front of the interface is full; nothing tells when it is not.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && tries < TRIES => {
+                    tries += 1;
+                    thread::sleep(PAUSE);
+                }
+                Err(error) if is_gone(&error) => return Err(error),
+                Err(_) => {
+                    count(&self.counters.lost.send_failed, 1);
+                    departures = &departures[1..];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
+/// Whether the interface is no more, rather than down.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV))
+}

@@ -1,0 +1,477 @@
+//! Sockets of the kinds that the standard library has not, each call as a function that cannot be
+//! misused.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{iovec, mmsghdr, sockaddr_in, sockaddr_in6, sockaddr_ll, sockaddr_nl, socklen_t};
+
+use super::BATCH;
+
+/// Room for the control messages of a datagram, as words: its traffic class.
+const CONTROL_WORDS: usize = 4;
+
+/// A socket; closed on exec.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+/// The addresses of the families in use. All are plain old data, of which zeros are a value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Address {
+    family: libc::sa_family_t,
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+    packet: sockaddr_ll,
+    netlink: sockaddr_nl,
+}
+
+/// A datagram to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure<'a> {
+    /// What to send.
+    pub bytes: &'a [u8],
+    /// To whom, and with which traffic class; none on a bound packet socket.
+    pub to: Option<(SocketAddr, u8)>,
+}
+
+/// A datagram that has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Its length in bytes, as received.
+    pub len: usize,
+    /// It was longer.
+    pub truncated: bool,
+    /// Who sent it; none on a packet socket.
+    pub from: Option<SocketAddr>,
+    /// Its traffic class; 0 if the socket does not tell.
+    pub traffic_class: u8,
+}
+
+impl Arrival {
+    /// Nothing.
+    pub const NONE: Arrival = Arrival { len: 0, truncated: false, from: None, traffic_class: 0 };
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Socket {
+    /// A new one.
+    ///
+    /// # Errors
+    /// What socket(2) says.
+    pub fn new(family: c_int, kind: c_int, protocol: c_int) -> io::Result<Socket> {
+        // SAFETY: takes no pointer.
+        let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
+        check(fd)?;
+        // SAFETY: just opened, and nobody else has it.
+        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// A UDP socket of the address's family.
+    ///
+    /// # Errors
+    /// What socket(2) says.
+    pub fn udp(ip: IpAddr) -> io::Result<Socket> {
+        let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        Socket::new(family, libc::SOCK_DGRAM, 0)
+    }
+
+    /// Sets an option that is a number.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn set(&self, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+        self.set_value(level, option, &value)
+    }
+
+    /// Receives and sends on one interface only.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn bind_device(&self, name: &str) -> io::Result<()> {
+        let (value, len) = (name.as_ptr().cast(), name.len() as socklen_t);
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the bytes are borrowed for the call and as many as said.
+        check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, value, len) })
+    }
+
+    /// Receives what the program takes, from now on.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn attach(&self, program: &[libc::sock_filter]) -> io::Result<()> {
+        let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // The kernel copies the program and does not write to it.
+        let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+        self.set_value(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    /// Asks for so large buffers in both directions, in bytes; gets what the system allows.
+    pub fn enlarge_buffers(&self, bytes: c_int) {
+        let pairs =
+            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
+        for (privileged, plain) in pairs {
+            if self.set(libc::SOL_SOCKET, privileged, bytes).is_err() {
+                let _ = self.set(libc::SOL_SOCKET, plain, bytes);
+            }
+        }
+    }
+
+    /// Ends a wait for room to send, or for an answer, after so long.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn limit_waits(&self, limit: Duration) -> io::Result<()> {
+        let value = libc::timeval {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_usec: limit.subsec_micros().into(),
+        };
+        self.set_value(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &value)?;
+        self.set_value(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value)
+    }
+
+    /// Joins all groups of an interface, as far as Ethernet goes.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn hear_groups(&self, index: u32) -> io::Result<()> {
+        let value = libc::packet_mreq {
+            mr_ifindex: index as c_int,
+            mr_type: libc::PACKET_MR_ALLMULTI as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set_value(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &value)
+    }
+
+    fn set_value<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let (len, fd) = (mem::size_of::<T>() as socklen_t, self.0.as_raw_fd());
+        // SAFETY: the value is borrowed for the call and as long as said. What a filter points to
+        // outlives the call as well.
+        check(unsafe { libc::setsockopt(fd, level, option, ptr::from_ref(value).cast(), len) })
+    }
+
+    /// Binds to an address of this machine.
+    ///
+    /// # Errors
+    /// What bind(2) says.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let (address, len) = Address::of(address);
+        self.bind_to(&address, len)
+    }
+
+    /// Binds a packet socket to an interface; `protocol` is an Ethertype, 0 to receive nothing.
+    ///
+    /// # Errors
+    /// What bind(2) says.
+    pub fn bind_packet(&self, index: u32, protocol: u16) -> io::Result<()> {
+        let mut address = Address::zeros();
+        address.packet = sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: protocol.to_be(),
+            sll_ifindex: index as c_int,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        self.bind_to(&address, mem::size_of::<sockaddr_ll>())
+    }
+
+    /// Binds a netlink socket, and joins these groups.
+    ///
+    /// # Errors
+    /// What bind(2) says.
+    pub fn bind_netlink(&self, groups: u32) -> io::Result<()> {
+        let mut address = Address::zeros();
+        address.family = libc::AF_NETLINK as libc::sa_family_t;
+        // SAFETY: zeros and a family are a netlink address.
+        let mut netlink = unsafe { address.netlink };
+        netlink.nl_groups = groups;
+        address.netlink = netlink;
+        self.bind_to(&address, mem::size_of::<sockaddr_nl>())
+    }
+
+    fn bind_to(&self, address: &Address, len: usize) -> io::Result<()> {
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the address is borrowed for the call and at least as long as said.
+        check(unsafe { libc::bind(fd, ptr::from_ref(address).cast(), len as socklen_t) })
+    }
+
+    /// Sends one datagram to where the socket leads by itself, or to an address.
+    ///
+    /// # Errors
+    /// What sendto(2) says.
+    pub fn send(&self, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
+        let address = to.map(Address::of);
+        let (name, len) = match &address {
+            Some((address, len)) => (ptr::from_ref(address).cast(), *len as socklen_t),
+            None => (ptr::null(), 0),
+        };
+        let (fd, start) = (self.0.as_raw_fd(), bytes.as_ptr().cast());
+        // SAFETY: bytes and address are borrowed for the call and as long as said.
+        let sent = unsafe { libc::sendto(fd, start, bytes.len(), 0, name, len) };
+        check(sent as c_int)
+    }
+
+    /// Receives one datagram, of which `buffer` gets the first bytes, and gives its length there.
+    /// `wait` says whether to wait for it.
+    ///
+    /// # Errors
+    /// What recv(2) says.
+    pub fn receive(&self, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+        let (fd, start) = (self.0.as_raw_fd(), buffer.as_mut_ptr().cast());
+        // SAFETY: the buffer is ours and as long as said.
+        let received = unsafe { libc::recv(fd, start, buffer.len(), flags) };
+        check(received as c_int)?;
+        Ok(received as usize)
+    }
+
+    /// Sends at most [`BATCH`] datagrams, in order, and says how many the system took.
+    ///
+    /// # Errors
+    /// What sendmmsg(2) says of the first; none is sent then.
+    pub fn send_batch(&self, departures: &[Departure<'_>]) -> io::Result<usize> {
+        let mut addresses = [Address::zeros(); BATCH];
+        let mut controls = [[0u64; CONTROL_WORDS]; BATCH];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        // SAFETY: zeros are a value of these headers.
+        let mut headers: [mmsghdr; BATCH] = unsafe { mem::zeroed() };
+        let count = departures.len().min(BATCH);
+        for (index, departure) in departures[..count].iter().enumerate() {
+            let header = &mut headers[index].msg_hdr;
+            // Only read by the call.
+            vectors[index].iov_base = departure.bytes.as_ptr().cast_mut().cast();
+            vectors[index].iov_len = departure.bytes.len();
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+            let Some((to, traffic_class)) = departure.to else { continue };
+            let (address, len) = Address::of(to);
+            addresses[index] = address;
+            header.msg_name = (&raw mut addresses[index]).cast();
+            header.msg_namelen = len as socklen_t;
+            header.msg_controllen = put_traffic_class(&mut controls[index], to, traffic_class);
+            header.msg_control = controls[index].as_mut_ptr().cast();
+        }
+        let fd = self.0.as_raw_fd();
+        // SAFETY: every header points to vectors, addresses and control messages of this frame and
+        // bytes of our caller's, each as long as said, which outlive the call.
+        let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count as u32, 0) };
+        check(sent)?;
+        Ok(sent as usize)
+    }
+
+    /// Receives datagrams that are there, one into each of at most [`BATCH`] buffers, without
+    /// waiting; says how many.
+    ///
+    /// # Errors
+    /// What recvmmsg(2) says, `WouldBlock` if none is there.
+    pub fn receive_batch<'a>(
+        &self,
+        buffers: impl Iterator<Item = &'a mut [u8]>,
+        arrivals: &mut [Arrival; BATCH],
+    ) -> io::Result<usize> {
+        let mut addresses = [Address::zeros(); BATCH];
+        let mut controls = [[0u64; CONTROL_WORDS]; BATCH];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        // SAFETY: zeros are a value of these headers.
+        let mut headers: [mmsghdr; BATCH] = unsafe { mem::zeroed() };
+        let mut count = 0;
+        for (index, buffer) in buffers.take(BATCH).enumerate() {
+            vectors[index].iov_base = buffer.as_mut_ptr().cast();
+            vectors[index].iov_len = buffer.len();
+            let header = &mut headers[index].msg_hdr;
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+            header.msg_name = (&raw mut addresses[index]).cast();
+            header.msg_namelen = mem::size_of::<Address>() as socklen_t;
+            header.msg_control = controls[index].as_mut_ptr().cast();
+            header.msg_controllen = mem::size_of_val(&controls[index]);
+            count += 1;
+        }
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        // SAFETY: as when sending; the buffers are borrowed from our caller until the call ends.
+        let received =
+            unsafe { libc::recvmmsg(fd, headers.as_mut_ptr(), count, flags, ptr::null_mut()) };
+        check(received)?;
+        for (index, header) in headers[..received as usize].iter().enumerate() {
+            let control_len = header.msg_hdr.msg_controllen.min(CONTROL_WORDS * 8);
+            arrivals[index] = Arrival {
+                len: (header.msg_len as usize).min(vectors[index].iov_len),
+                truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+                from: addresses[index].socket_address(),
+                traffic_class: traffic_class(&controls[index], control_len),
+            };
+        }
+        Ok(received as usize)
+    }
+}
+
+fn check(outcome: c_int) -> io::Result<()> {
+    match outcome {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Address {
+    fn zeros() -> Address {
+        // SAFETY: zeros are a value of each of them.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+
+    fn of(address: SocketAddr) -> (Address, usize) {
+        let mut union = Address::zeros();
+        match address {
+            SocketAddr::V4(v4) => {
+                union.v4 = sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                (union, mem::size_of::<sockaddr_in>())
+            }
+            SocketAddr::V6(v6) => {
+                union.v6 = sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                (union, mem::size_of::<sockaddr_in6>())
+            }
+        }
+    }
+
+    fn socket_address(&self) -> Option<SocketAddr> {
+        // SAFETY: every address begins with its family, and zeros are none that is asked for.
+        match c_int::from(unsafe { self.family }) {
+            libc::AF_INET => {
+                // SAFETY: the family says which it is; any bytes are a value.
+                let v4 = unsafe { self.v4 };
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let v6 = unsafe { self.v6 };
+                let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
+                Some(SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Of a control message: length with this header, level, type. Then its data, in whole words.
+const CONTROL_HEADER: usize = 16;
+const _: () = assert!(mem::size_of::<libc::cmsghdr>() == CONTROL_HEADER);
+
+/// Writes the control message that gives a datagram its traffic class; returns its length.
+fn put_traffic_class(control: &mut [u64; CONTROL_WORDS], to: SocketAddr, class: u8) -> usize {
+    let (level, kind) = match to {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    };
+    let words = |a: c_int, b: c_int| {
+        let [a, b] = [a, b].map(c_int::to_ne_bytes);
+        u64::from_ne_bytes(std::array::from_fn(|at| if at < 4 { a[at] } else { b[at - 4] }))
+    };
+    control[0] = (CONTROL_HEADER + mem::size_of::<c_int>()) as u64;
+    control[1] = words(level, kind);
+    control[2] = words(c_int::from(class), 0);
+    CONTROL_HEADER + 8
+}
+
+/// The traffic class that `len` bytes of control messages tell.
+fn traffic_class(control: &[u64; CONTROL_WORDS], len: usize) -> u8 {
+    let mut bytes = [0; CONTROL_WORDS * 8];
+    for (chunk, word) in bytes.chunks_exact_mut(8).zip(control) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    let mut rest = &bytes[..len];
+    while let Some((header, data)) = rest.split_at_checked(CONTROL_HEADER) {
+        let number = |at: usize| i32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
+        let class = match (number(8), number(12)) {
+            // One byte in IPv4, a number in IPv6.
+            (libc::IPPROTO_IP, libc::IP_TOS) => data.first().copied(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                data.first_chunk().map(|class| i32::from_ne_bytes(*class) as u8)
+            }
+            _ => None,
+        };
+        if let Some(class) = class {
+            return class;
+        }
+        let len = (number(0) as usize).max(CONTROL_HEADER).next_multiple_of(8);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Frames;
+
+    fn pair(ip: &str) -> Option<(Socket, Socket, SocketAddr)> {
+        let ip: IpAddr = ip.parse().unwrap();
+        // A machine may have no IPv6.
+        let own = std::net::UdpSocket::bind((ip, 0)).ok()?.local_addr().unwrap();
+        let (from, to) = (Socket::udp(ip).unwrap(), Socket::udp(ip).unwrap());
+        to.bind(own).ok()?;
+        let (level, option) = match ip {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+        };
+        to.set(level, option, 1).unwrap();
+        Some((from, to, own))
+    }
+
+    #[test]
+    fn a_batch_arrives_in_order_with_its_traffic_class() {
+        for ip in ["127.0.0.1", "::1"] {
+            let Some((from, to, address)) = pair(ip) else {
+                eprintln!("skipped: this machine has no {ip}");
+                continue;
+            };
+            let bytes: Vec<Vec<u8>> = (1..=BATCH).map(|len| vec![len as u8; len]).collect();
+            let departures: Vec<Departure<'_>> =
+                bytes.iter().map(|b| Departure { bytes: b, to: Some((address, 0x22)) }).collect();
+            assert_eq!(from.send_batch(&departures).unwrap(), BATCH);
+            let (mut frames, mut arrivals) = (Frames::default(), [Arrival::NONE; BATCH]);
+            assert_eq!(to.receive_batch(frames.rooms(7), &mut arrivals).unwrap(), BATCH);
+            for (index, room) in frames.rooms(7).enumerate() {
+                let Arrival { len, truncated, from, traffic_class } = arrivals[index];
+                assert_eq!(&room[..len], bytes[index]);
+                assert_eq!((truncated, traffic_class), (false, 0x22), "{ip}");
+                assert_eq!(from.unwrap().ip(), address.ip());
+            }
+            let error = to.receive_batch(frames.rooms(0), &mut arrivals).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn what_is_longer_than_its_buffer_is_cut_and_says_so() {
+        let (from, to, address) = pair("127.0.0.1").unwrap();
+        from.send(&[9; 100], Some(address)).unwrap();
+        let (mut buffer, mut arrivals) = ([0; 60], [Arrival::NONE; BATCH]);
+        let buffers = std::iter::once(&mut buffer[..]);
+        assert_eq!(to.receive_batch(buffers, &mut arrivals).unwrap(), 1);
+        assert_eq!((arrivals[0].len, arrivals[0].truncated), (60, true));
+    }
+}
