@@ -34,6 +34,12 @@ pub(crate) fn set(code: c_int) {
     unsafe { *libc::__errno_location() = code };
 }
 
+/// The calling thread's `errno`.
+pub(crate) fn last() -> Errno {
+    // SAFETY: as above.
+    Errno(unsafe { *libc::__errno_location() })
+}
+
 /// 0, or the errno, which is set as well.
 pub(crate) fn code(outcome: Result<(), Errno>) -> c_int {
     match outcome {

@@ -79,7 +79,19 @@ export! {
         ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str,
     }
     ["@@RDMACM_1.0"] text { rdma_event_str, }
-    ["@@RDMACM_1.0"] rdma { rdma_create_event_channel, rdma_free_devices, rdma_get_devices, }
+    ["@@RDMACM_1.0"] rdma {
+        rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect, rdma_create_ep,
+        rdma_create_event_channel, rdma_create_id, rdma_create_qp, rdma_create_qp_ex,
+        rdma_create_srq, rdma_create_srq_ex, rdma_destroy_ep, rdma_destroy_event_channel,
+        rdma_destroy_id, rdma_destroy_qp, rdma_destroy_srq, rdma_disconnect, rdma_free_devices,
+        rdma_freeaddrinfo, rdma_get_cm_event, rdma_get_devices, rdma_get_dst_port,
+        rdma_get_request, rdma_get_src_port, rdma_getaddrinfo, rdma_join_multicast, rdma_leave_multicast, rdma_listen, rdma_migrate_id,
+        rdma_notify, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+    }
+    ["@@RDMACM_1.1"] rdma { rdma_join_multicast_ex, }
+    ["@@RDMACM_1.2"] rdma { rdma_establish, rdma_init_qp_attr, }
+    ["@@RDMACM_1.3"] rdma { rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece, }
+    ["@@RDMACM_1.4"] rdma { rdma_write_cm_event, }
     ["@@IBVERBS_1.0"] rate { ibv_rate_to_mult, mult_to_ibv_rate, }
     ["@@IBVERBS_1.1"] rate { ibv_rate_to_mbps, mbps_to_ibv_rate, }
     ["@@IBVERBS_1.0"] sysfs { ibv_get_sysfs_path, ibv_read_sysfs_file, }
@@ -187,25 +199,13 @@ stub! {
 }
 
 stub! {
-    ["@@RDMACM_1.0"] nothing {
-        rdma_destroy_ep, rdma_destroy_event_channel, rdma_destroy_qp, rdma_destroy_srq,
-        rdma_freeaddrinfo,
-    }
-    ["@@RDMACM_1.0"] zero { rdma_get_dst_port, rdma_get_src_port, }
     ["@@RDMACM_1.0"] minus_one {
-        raccept, rbind, rclose, rconnect, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
-        rdma_connect, rdma_create_ep, rdma_create_id, rdma_create_qp, rdma_create_qp_ex,
-        rdma_create_srq, rdma_create_srq_ex, rdma_destroy_id, rdma_disconnect, rdma_get_cm_event,
-        rdma_get_request, rdma_getaddrinfo, rdma_join_multicast, rdma_leave_multicast, rdma_listen,
-        rdma_migrate_id, rdma_notify, rdma_reject, rdma_resolve_addr, rdma_resolve_route,
-        rdma_set_option, rfcntl, rgetpeername, rgetsockname, rgetsockopt, riomap, riounmap,
-        riowrite, rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rselect, rsend,
-        rsendmsg, rsendto, rsetsockopt, rshutdown, rsocket, rwrite, rwritev,
+        raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname,
+        rgetsockopt, riomap, riounmap, riowrite, rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom,
+        rrecvmsg, rselect, rsend, rsendmsg, rsendto, rsetsockopt, rshutdown, rsocket, rwrite,
+        rwritev,
     }
-    ["@@RDMACM_1.1"] minus_one { rdma_join_multicast_ex, }
-    ["@@RDMACM_1.2"] minus_one { rdma_establish, rdma_init_qp_attr, }
-    ["@@RDMACM_1.3"] minus_one { rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece, }
-    ["@@RDMACM_1.4"] minus_one { rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event, }
+    ["@@RDMACM_1.4"] minus_one { rdma_query_addrinfo, rdma_resolve_addrinfo, }
     ["@@RDMACM_1.5"] minus_one { repoll_create, repoll_ctl, repoll_wait, }
 }
 

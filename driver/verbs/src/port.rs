@@ -17,7 +17,7 @@ const OLD_LEN: usize = 48;
 /// Entries of the GID table; those after the device's own addresses are empty.
 const GID_TBL_LEN: usize = 4;
 /// The one P_Key: full member of the default partition.
-const DEFAULT_PKEY: u16 = 0xffff;
+pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `IBV_PORT_ACTIVE`.
 const ACTIVE: c_int = 4;

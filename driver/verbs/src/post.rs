@@ -65,11 +65,12 @@ impl Local {
     unsafe fn sges(&mut self, list: *const IbvSge, count: c_int) -> Result<&[Sge], Errno> {
         // SAFETY: the caller's promise.
         let list = unsafe { list_of(list, count)? };
+        let count = list.len();
         for (place, sge) in self.sges.iter_mut().zip(list) {
-            place.write(sge_of(sge));
+            place.write(sge_of(&sge));
         }
         // SAFETY: as many entries have been written.
-        Ok(unsafe { core::slice::from_raw_parts(self.sges.as_ptr().cast(), list.len()) })
+        Ok(unsafe { core::slice::from_raw_parts(self.sges.as_ptr().cast(), count) })
     }
 
     /// The bytes a program's scatter/gather list names.
@@ -93,18 +94,21 @@ impl Local {
     }
 }
 
+/// A program's list. It need not be aligned: libiscsi keeps its own in packed structures.
+///
 /// # Safety
-/// `list` must be null or hold `count` entries.
+/// `list` must be null or hold `count` entries, until the iterator is gone.
 #[inline]
-unsafe fn list_of<'a>(list: *const IbvSge, count: c_int) -> Result<&'a [IbvSge], Errno> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        Ok(count) if count <= MAX_SGE && !list.is_null() => {
-            // SAFETY: the caller's promise.
-            Ok(unsafe { core::slice::from_raw_parts(list, count) })
-        }
-        _ => Err(EINVAL),
-    }
+unsafe fn list_of(
+    list: *const IbvSge,
+    count: c_int,
+) -> Result<impl ExactSizeIterator<Item = IbvSge>, Errno> {
+    let count = match usize::try_from(count) {
+        Ok(count) if count == 0 || count <= MAX_SGE && !list.is_null() => count,
+        _ => return Err(EINVAL),
+    };
+    // SAFETY: the caller's promise.
+    Ok((0..count).map(move |index| unsafe { list.add(index).read_unaligned() }))
 }
 
 /// One entry in the stack's words.

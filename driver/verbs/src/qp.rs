@@ -16,10 +16,11 @@ use crate::errno::{self, EINVAL, Errno};
 use crate::event;
 use crate::layout::{
     IbvContext, IbvPd, IbvQp, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx, IbvQpOpenAttr,
-    zeroed,
+    IbvSge, zeroed,
 };
 use crate::log::refuse;
 use crate::pd::Pd;
+use crate::post::MAX_SGE;
 use crate::srq::Srq;
 use crate::wr::{self, Builder};
 use crate::xrcd::{self, XrcDomain};
@@ -29,6 +30,9 @@ const MASK_PD: u32 = 1 << 0;
 const MASK_XRCD: u32 = 1 << 1;
 const MASK_CREATE_FLAGS: u32 = 1 << 2;
 const MASK_SEND_OPS: u32 = 1 << 6;
+
+/// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
+const BLOCK_SELF_MCAST_LB: u32 = 1 << 1;
 
 /// `enum ibv_qp_create_send_ops_flags`.
 const WITH_WRITE: u64 = 1 << 0;
@@ -130,9 +134,11 @@ fn check_extended(init: &IbvQpInitAttrEx, qp_type: QpType) -> Result<bool, Errno
     if comp_mask != 0 {
         return Err(refuse!(EOPNOTSUPP, comp_mask, "create_qp_ex: unknown attributes"));
     }
-    if init.comp_mask & MASK_CREATE_FLAGS != 0 && init.create_flags != 0 {
-        let flags = init.create_flags;
-        return Err(refuse!(EOPNOTSUPP, flags, "create_qp_ex: no create_flags are known"));
+    // No QP hears what it sends to a group itself.
+    let known = if qp_type == QpType::Ud { BLOCK_SELF_MCAST_LB } else { 0 };
+    let flags = if init.comp_mask & MASK_CREATE_FLAGS != 0 { init.create_flags } else { 0 };
+    if flags & !known != 0 {
+        return Err(refuse!(EOPNOTSUPP, flags, known, "create_qp_ex: unknown create_flags"));
     }
     if init.comp_mask & MASK_SEND_OPS == 0 {
         return Ok(false);
@@ -184,6 +190,8 @@ unsafe fn stack_init(init: &IbvQpInitAttrEx, qp_type: QpType) -> Result<QpInit, 
         }
     }
     let has_own_queue = receives && srq.is_none();
+    // Programs post inline, unasked, what fits in place of the SGEs: devices grant as much.
+    let in_place = init.cap.max_send_sge.min(MAX_SGE as u32) * size_of::<IbvSge>() as u32;
     let if_used = |used, count| if used { count } else { 0 };
     Ok(QpInit {
         qp_type,
@@ -197,7 +205,7 @@ unsafe fn stack_init(init: &IbvQpInitAttrEx, qp_type: QpType) -> Result<QpInit, 
             max_recv_wr: if_used(has_own_queue, init.cap.max_recv_wr),
             max_send_sge: if_used(sends, init.cap.max_send_sge),
             max_recv_sge: if_used(has_own_queue, init.cap.max_recv_sge),
-            max_inline_data: if_used(sends, init.cap.max_inline_data),
+            max_inline_data: if_used(sends, init.cap.max_inline_data.max(in_place)),
         },
         sq_sig_all: init.sq_sig_all != 0,
     })
@@ -286,15 +294,37 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     let (Some(owner), Some(attr)) = (unsafe { (pd.as_ref(), attr.as_mut()) }) else {
         return errno::pointer(Err(EINVAL));
     };
-    let mut init: IbvQpInitAttrEx = zeroed();
-    init.qp_context = attr.qp_context;
-    (init.send_cq, init.recv_cq, init.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
-    init.cap = attr.cap;
-    (init.qp_type, init.sq_sig_all) = (attr.qp_type, attr.sq_sig_all);
-    (init.comp_mask, init.pd) = (MASK_PD, pd);
-    // The sizes asked for are those there are; nothing to write back.
+    let init = extended(attr, pd);
     // SAFETY: as above.
-    errno::pointer(unsafe { create(owner.context, &init) }.map(|qp| qp.cast()))
+    let made = unsafe { create(owner.context, &init) };
+    if let Ok(qp) = made {
+        // SAFETY: it was made just now.
+        attr.cap = granted(unsafe { &*qp }, attr.cap);
+    }
+    errno::pointer(made.map(|qp| qp.cast()))
+}
+
+/// The same attributes as `create_qp_ex` takes them.
+pub(crate) fn extended(attr: &IbvQpInitAttr, pd: *mut IbvPd) -> IbvQpInitAttrEx {
+    let IbvQpInitAttr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *attr;
+    IbvQpInitAttrEx {
+        qp_context,
+        send_cq,
+        recv_cq,
+        srq,
+        cap,
+        qp_type,
+        sq_sig_all,
+        comp_mask: MASK_PD,
+        pd,
+        ..zeroed()
+    }
+}
+
+/// The sizes asked for are those there are, but for inline data, of which there may be more.
+fn granted(qp: &Qp, asked: IbvQpCap) -> IbvQpCap {
+    let max_inline_data = qp.queue.init().cap.max_inline_data.max(asked.max_inline_data);
+    IbvQpCap { max_inline_data, ..asked }
 }
 
 /// # Safety
@@ -304,9 +334,16 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut IbvQpInitAttrEx,
 ) -> *mut IbvQp {
     // SAFETY: the caller's promise.
-    let attr = unsafe { attr.as_ref() }.ok_or(EINVAL);
+    let Some(attr) = (unsafe { attr.as_mut() }) else {
+        return errno::pointer(Err(EINVAL));
+    };
     // SAFETY: as above.
-    errno::pointer(attr.and_then(|attr| unsafe { create(context, attr) }.map(|qp| qp.cast())))
+    let made = unsafe { create(context, attr) };
+    if let Ok(qp) = made {
+        // SAFETY: it was made just now.
+        attr.cap = granted(unsafe { &*qp }, attr.cap);
+    }
+    errno::pointer(made.map(|qp| qp.cast()))
 }
 
 /// Another handle of an XRC target.

@@ -331,3 +331,70 @@ int main(void) {
 "#,
     );
 }
+
+#[test]
+fn what_fits_in_place_of_the_sges_is_sent_inline_unasked() {
+    run(
+        "inline_unasked",
+        r#"
+int main(void) {
+    open_all();
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = { 8, 8, 2, 1, 0 },
+    };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    CHECK(qp && init.cap.max_inline_data == 2 * sizeof(struct ibv_sge));
+    connect_to(qp, qp);
+    char text[33] = "in place of the elements of list";
+    struct ibv_sge sge = { (uintptr_t)text, 32, 0 };
+    struct ibv_send_wr wr = {
+        .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED,
+        .sg_list = &sge, .num_sge = 1, .wr.rdma = { (uintptr_t)memory, mr->rkey },
+    }, *bad;
+    CHECK(!ibv_post_send(qp, &wr, &bad) && next().status == IBV_WC_SUCCESS);
+    CHECK(!memcmp(memory, text, 32));
+    sge.length = 33;
+    CHECK(ibv_post_send(qp, &wr, &bad) == ENOMEM);
+    CHECK(!ibv_destroy_qp(qp));
+    close_all();
+    return 0;
+}
+"#,
+    );
+}
+
+#[test]
+fn lists_of_sges_need_not_be_aligned() {
+    run(
+        "unaligned_list",
+        r#"
+int main(void) {
+    open_all();
+    struct ibv_qp *qp = new_qp(IBV_QPT_RC, 0);
+    connect_to(qp, qp);
+    struct { char odd; struct ibv_sge sges[2]; } __attribute__((packed)) from, to;
+    from.sges[0] = (struct ibv_sge){ (uintptr_t)memory, 3, mr->lkey };
+    from.sges[1] = (struct ibv_sge){ (uintptr_t)memory + 100, 5, mr->lkey };
+    to.sges[0] = (struct ibv_sge){ (uintptr_t)memory + 1000, 4, mr->lkey };
+    to.sges[1] = (struct ibv_sge){ (uintptr_t)memory + 2000, 4, mr->lkey };
+    memcpy(memory, "abc", 3);
+    memcpy(memory + 100, "defgh", 5);
+    struct ibv_recv_wr recv = { .sg_list = (void *)((char *)&to + 1), .num_sge = 2 }, *bad_recv;
+    CHECK(!ibv_post_recv(qp, &recv, &bad_recv));
+    struct ibv_send_wr wr = {
+        .opcode = IBV_WR_SEND, .sg_list = (void *)((char *)&from + 1), .num_sge = 2,
+    }, *bad;
+    CHECK(!ibv_post_send(qp, &wr, &bad) && next().status == IBV_WC_SUCCESS);
+    CHECK(!memcmp(memory + 1000, "abcd", 4) && !memcmp(memory + 2000, "efgh", 4));
+    recv.num_sge = 0;
+    CHECK(!ibv_post_recv(qp, &recv, &bad_recv));
+    wr.opcode = IBV_WR_SEND_WITH_IMM;
+    wr.num_sge = 0;
+    CHECK(!ibv_post_send(qp, &wr, &bad) && next().status == IBV_WC_SUCCESS);
+    CHECK(!ibv_destroy_qp(qp));
+    close_all();
+    return 0;
+}
+"#,
+    );
+}

@@ -35,7 +35,7 @@ fn source() -> String {
     let mut source = String::from(
         "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
          #include <infiniband/sa.h>\n#include <rdma/ib_user_verbs.h>\n\
-         #include <rdma/ib_user_sa.h>\nint main(void) {\n",
+         #include <rdma/ib_user_sa.h>\n#include <rdma/rdma_cma.h>\nint main(void) {\n",
     );
     for layout in LAYOUTS.into_iter().flatten() {
         let name = layout.name;

@@ -163,7 +163,8 @@ int main(void) {
         { IBV_FLOW_SPEC_UDP, sizeof rule.udp, { .dst_port = htons(99) }, { .dst_port = 0xffff } },
     };
     struct ibv_flow_attr rest = { .type = IBV_FLOW_ATTR_ALL_DEFAULT, .port = 1 };
-    struct ibv_flow *all = ibv_create_flow(qps[0], &rest), *one = ibv_create_flow(qps[1], &rule.attr);
+    struct ibv_flow *all = ibv_create_flow(qps[0], &rest);
+    struct ibv_flow *one = ibv_create_flow(qps[1], &rule.attr);
     CHECK(all && one);
     struct ibv_wc wc = receive(qps[0], 99, 100);
     CHECK(wc.wr_id == 1 && wc.byte_len == 100 && memory[4096 + 37] == 99);

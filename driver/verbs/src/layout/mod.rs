@@ -3,13 +3,14 @@
 //! Their sizes only ever grow: what is here is the largest shape known, so that a program built
 //! against an older header finds every field where it looks for it. `ibv_port_attr` and
 //! `ibv_qp_ex` grew at the end, `verbs_context` at the front. Field names are those of
-//! `infiniband/verbs.h`; each offset is checked when this is compiled.
+//! `infiniband/verbs.h` and `rdma/rdma_cma.h`; each offset is checked when this is compiled.
 
 mod attr;
 mod device;
 mod flow;
 mod kern;
 mod object;
+mod rdma;
 mod work;
 
 pub use attr::*;
@@ -17,6 +18,7 @@ pub use device::*;
 pub use flow::*;
 pub use kern::*;
 pub use object::*;
+pub use rdma::*;
 pub use work::*;
 
 /// One structure: its name in C, its size, and its fields with their offsets, in bytes.
@@ -31,8 +33,15 @@ pub struct Layout {
 }
 
 /// Every structure of this module.
-pub const LAYOUTS: [&[Layout]; 6] =
-    [device::LAYOUTS, object::LAYOUTS, attr::LAYOUTS, work::LAYOUTS, flow::LAYOUTS, kern::LAYOUTS];
+pub const LAYOUTS: [&[Layout]; 7] = [
+    device::LAYOUTS,
+    object::LAYOUTS,
+    attr::LAYOUTS,
+    work::LAYOUTS,
+    flow::LAYOUTS,
+    kern::LAYOUTS,
+    rdma::LAYOUTS,
+];
 
 /// A structure of the ABI, valid when all its bytes are zero.
 ///
