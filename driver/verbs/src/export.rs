@@ -85,9 +85,16 @@ export! {
         rdma_create_srq, rdma_create_srq_ex, rdma_destroy_ep, rdma_destroy_event_channel,
         rdma_destroy_id, rdma_destroy_qp, rdma_destroy_srq, rdma_disconnect, rdma_free_devices,
         rdma_freeaddrinfo, rdma_get_cm_event, rdma_get_devices, rdma_get_dst_port,
-        rdma_get_request, rdma_get_src_port, rdma_getaddrinfo, rdma_join_multicast, rdma_leave_multicast, rdma_listen, rdma_migrate_id,
-        rdma_notify, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+        rdma_get_request, rdma_get_src_port, rdma_getaddrinfo, rdma_join_multicast,
+        rdma_leave_multicast, rdma_listen, rdma_migrate_id, rdma_notify, rdma_reject,
+        rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
     }
+    ["@@RDMACM_1.0"] rsocket {
+        raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rgetsockopt, riomap,
+        riounmap, riowrite, rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rselect,
+        rsend, rsendmsg, rsendto, rsetsockopt, rshutdown, rsocket, rwrite, rwritev,
+    }
+    ["@@RDMACM_1.5"] rsocket { repoll_create, repoll_ctl, repoll_wait, }
     ["@@RDMACM_1.1"] rdma { rdma_join_multicast_ex, }
     ["@@RDMACM_1.2"] rdma { rdma_establish, rdma_init_qp_attr, }
     ["@@RDMACM_1.3"] rdma { rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece, }
@@ -199,14 +206,7 @@ stub! {
 }
 
 stub! {
-    ["@@RDMACM_1.0"] minus_one {
-        raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname,
-        rgetsockopt, riomap, riounmap, riowrite, rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom,
-        rrecvmsg, rselect, rsend, rsendmsg, rsendto, rsetsockopt, rshutdown, rsocket, rwrite,
-        rwritev,
-    }
     ["@@RDMACM_1.4"] minus_one { rdma_query_addrinfo, rdma_resolve_addrinfo, }
-    ["@@RDMACM_1.5"] minus_one { repoll_create, repoll_ctl, repoll_wait, }
 }
 
 macro_rules! disassociate_version {

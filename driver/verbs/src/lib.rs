@@ -35,6 +35,7 @@ mod qp;
 mod qp_attr;
 mod rate;
 mod rdma;
+mod rsocket;
 mod srq;
 mod stub;
 mod sysfs;
