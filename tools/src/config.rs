@@ -6,7 +6,7 @@ use anyhow::Result;
 use ferroce::config::{Entry, Key};
 use serde::Serialize;
 
-use crate::settings::SettingFlags;
+use crate::settings::{LinkFlag, SettingFlags};
 
 /// Shown below `ferroce config --help`.
 const EXAMPLES: &str = "\
@@ -34,6 +34,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    link: LinkFlag,
+    #[command(flatten)]
     settings: SettingFlags,
 }
 
@@ -49,7 +51,7 @@ struct Line<'a> {
 /// # Errors
 /// If a setting is wrong or the output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let settings = arguments.settings.load()?;
+    let settings = arguments.settings.load_with(&arguments.link)?;
     let lines = Key::ALL.map(|key| {
         let Entry { text, source } = settings.entry(key);
         Line { key: key.name(), value: text, source: source.to_string() }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::run::library::{self, LIBRARY, LINKS};
+use crate::run::library::{self, LIBRARY, LINKS, PRELOAD};
 
 /// Shown below `ferroce install --help`.
 const EXAMPLES: &str = "\
@@ -17,9 +17,10 @@ Examples:
   sudo target/release/ferroce install --prefix /usr/local
 
 Puts bin/ferroce, lib/ferroce/libferroce_verbs.so, links to it by the names that
-programs ask for, and manual pages in share/man/man1 below DIR, in the place of
-those that are there. The loader does not look into lib/ferroce by itself: the
-system's own libibverbs stays what other programs use.
+programs ask for, lib/ferroce/librspreload.so, and manual pages in
+share/man/man1 below DIR, in the place of those that are there. The loader does
+not look into lib/ferroce by itself: the system's own libibverbs stays what other
+programs use.
 
 Exit status: 0, or 2 if the library is not found or a file cannot be written.";
 
@@ -38,7 +39,7 @@ pub struct Arguments {
 /// If the library is not found or a file cannot be written.
 pub fn run(arguments: &Arguments, command: clap::Command) -> Result<()> {
     let executable = env::current_exe().context("this executable is not found")?;
-    let library = library::find()?;
+    let (library, preload) = (library::find()?, library::find_preload()?);
     let [bin, lib, man] = ["bin", "lib/ferroce", "share/man/man1"].map(|name| {
         let folder = arguments.prefix.join(name);
         fs::create_dir_all(&folder)
@@ -48,6 +49,7 @@ pub fn run(arguments: &Arguments, command: clap::Command) -> Result<()> {
     let (bin, lib, man) = (bin?, lib?, man?);
     place(&bin.join("ferroce"), |path| copy(&executable, path))?;
     place(&lib.join(LIBRARY), |path| copy(&library, path))?;
+    place(&lib.join(PRELOAD), |path| copy(&preload, path))?;
     for link in LINKS {
         place(&lib.join(link), |path| symlink(LIBRARY, path))?;
     }

@@ -6,7 +6,8 @@
 //!
 //! [`run`] starts an unmodified program over our library, with what [`settings`] say; [`devices`]
 //! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
-//! puts all of it in place. [`stat`] shows what the processes of a fabric count.
+//! puts all of it in place. [`up`] leads from a fabric to a real network. [`stat`] shows what the
+//! processes of a fabric count, [`ports`] where they listen.
 
 #![forbid(unsafe_code)]
 
@@ -20,9 +21,11 @@ pub mod install;
 pub mod link;
 pub mod mad;
 pub mod packet;
+pub mod ports;
 pub mod run;
 pub mod settings;
 pub mod stat;
 mod table;
+pub mod up;
 pub mod verify;
 pub mod view;

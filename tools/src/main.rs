@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use ferroce_tools::decode::{self, Outcome};
-use ferroce_tools::{config, demo, devices, env, install, run, stat};
+use ferroce_tools::{config, demo, devices, env, install, ports, run, stat, up};
 
 /// RoCE v2 in userspace: run RDMA programs, and look at their traffic packet by packet.
 #[derive(Debug, Parser)]
@@ -19,6 +19,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Up(up::Arguments),
     Devices(devices::Arguments),
     Config(config::Arguments),
     Env(env::Arguments),
@@ -29,18 +30,20 @@ enum Command {
     Demo(demo::Arguments),
     Decode(decode::Arguments),
     Stat(stat::Arguments),
+    Ports(ports::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Run(arguments) => match run::run(&arguments) {
-            Ok(never) => match never {},
+            Ok(status) => return ExitCode::from(status),
             Err(failure) => {
                 eprintln!("ferroce: {:#}", failure.error);
                 return ExitCode::from(failure.status);
             }
         },
         Command::TryNamespace => run::try_user_namespace().map(|()| Outcome::Clean),
+        Command::Up(arguments) => up::run(&arguments).map(|()| Outcome::Clean),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Outcome::Clean),
         Command::Config(arguments) => config::run(&arguments).map(|()| Outcome::Clean),
         Command::Env(arguments) => env::run(&arguments).map(|()| Outcome::Clean),
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         }),
         Command::Decode(arguments) => decode::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments).map(|()| Outcome::Clean),
+        Command::Ports(arguments) => ports::run(&arguments).map(|()| Outcome::Clean),
     };
     match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

@@ -43,12 +43,29 @@ pub struct SettingFlags {
     log: Option<String>,
 }
 
+/// The flag of commands that may be a gateway.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Settings")]
+pub struct LinkFlag {
+    /// The network the fabric's gateway leads to: packet:IFACE or udp:ADDR
+    #[arg(long, value_name = "LINK")]
+    link: Option<String>,
+}
+
 impl SettingFlags {
     /// What these flags, the environment and its file set; from here on events are logged.
     ///
     /// # Errors
     /// For the first value that is not valid, and if the file cannot be read.
     pub fn load(&self) -> Result<Settings> {
+        self.load_with(&LinkFlag { link: None })
+    }
+
+    /// As [`load`](Self::load), and what `link` sets.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with(&self, link: &LinkFlag) -> Result<Settings> {
         let joined = |values: &[String], separator: &str| {
             (!values.is_empty()).then(|| values.join(separator))
         };
@@ -60,6 +77,7 @@ impl SettingFlags {
             (Key::Fault, joined(&self.fault, "\n")),
             (Key::Seed, self.seed.clone()),
             (Key::Mtu, self.mtu.clone()),
+            (Key::Link, link.link.clone()),
             (Key::NoGrh, self.no_grh.clone()),
             (Key::Log, self.log.clone()),
         ];

@@ -13,6 +13,9 @@ use nix::unistd::Uid;
 /// The library's own name.
 pub const LIBRARY: &str = "libferroce_verbs.so";
 
+/// What is preloaded to make a program's sockets rsockets.
+pub const PRELOAD: &str = "librspreload.so";
+
 /// What programs call it.
 pub const LINKS: [&str; 4] = ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"];
 
@@ -21,17 +24,29 @@ pub const LINKS: [&str; 4] = ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.
 /// # Errors
 /// If it is not where a build or an installation puts it.
 pub fn find() -> Result<PathBuf> {
+    find_named(LIBRARY)
+}
+
+/// What is preloaded, which belongs to this executable as well.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_preload() -> Result<PathBuf> {
+    find_named(PRELOAD)
+}
+
+fn find_named(name: &str) -> Result<PathBuf> {
     let executable = env::current_exe().context("this executable is not found")?;
     let folder = executable.parent().unwrap_or(Path::new("/"));
     // Cargo builds it, as a dependency of this executable, into `deps`. The copy beside the
     // executable comes from a build of all packages, and may be older.
-    let places = ["deps", ".", "../lib/ferroce"].map(|place| folder.join(place).join(LIBRARY));
+    let places = ["deps", ".", "../lib/ferroce"].map(|place| folder.join(place).join(name));
     if let Some(library) = places.iter().find(|place| place.is_file()) {
         return library.canonicalize().with_context(|| library.display().to_string());
     }
     let places = places.map(|place| place.display().to_string()).join(", ");
     bail!(
-        "{LIBRARY} is not found; looked for {places}. Build with `cargo build --release`, or \
+        "{name} is not found; looked for {places}. Build with `cargo build --release`, or \
          place both with `ferroce install --prefix DIR`"
     )
 }

@@ -1,10 +1,10 @@
 //! `ferroce run`: an unmodified program, with our library in the place of the system's.
 
 pub mod library;
+mod linked;
 mod namespace;
 mod sysfs;
 
-use std::convert::Infallible;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use anyhow::Result;
 use ferroce::config::{CONFIG_VARIABLE, Entry, Key, Settings, Source};
 use ferroce::identity;
 
-use crate::settings::SettingFlags;
+use crate::settings::{LinkFlag, SettingFlags};
 
 pub use namespace::{TRY_COMMAND, try_user_namespace};
 
@@ -26,8 +26,10 @@ Examples:
   ferroce run -- ibv_devinfo -v
   ferroce run -- ib_write_bw &  ferroce run -- ib_write_bw localhost
   ferroce run --pcap run.pcapng --fault 'drop 1% of rc-send' -- ./my-test
+  ferroce run --rsockets -- redis-server &      TCP programs, over RDMA
   ferroce run --addr 10.0.0.1 -- ./server       two hosts of a cluster,
   ferroce run --addr 10.0.0.2 -- ./client       in one fabric
+  ferroce run --link packet:eth0 -- ib_write_bw 10.0.0.2    a real network
 
 The program finds our library as libibverbs.so.1 and librdmacm.so.1, by
 LD_LIBRARY_PATH; setuid and statically linked programs do not. Programs of one
@@ -40,6 +42,13 @@ user namespace, if it is not root's), in which /sys/class/infiniband and
 once, as root: mkdir /dev/infiniband
 Programs in two user namespaces cannot read each other's memory, as some MPI
 libraries do: run mpirun inside one, or give --no-namespace.
+
+With --link, this command stays and is the fabric's gateway to the network (see
+`ferroce up`) until the program has ended; if there is one already, that is used.
+
+With --rsockets, the TCP sockets of any program are rsockets, by LD_PRELOAD.
+They reach listeners of programs that run like this, and where there is none,
+the system's. Forked children cannot use those of their parent.
 
 Exit status: the program's own; 127 if it is not found, 126 if it cannot be
 executed, 125 if it was not tried since a setting is wrong or the library is not
@@ -57,6 +66,11 @@ pub struct Arguments {
     /// Leave /sys and /dev as they are
     #[arg(long)]
     no_namespace: bool,
+    /// Make the program's TCP sockets rsockets
+    #[arg(long)]
+    rsockets: bool,
+    #[command(flatten)]
+    link: LinkFlag,
     #[command(flatten)]
     settings: SettingFlags,
     /// The program and its arguments
@@ -73,12 +87,20 @@ pub struct Failure {
     pub error: anyhow::Error,
 }
 
-/// Becomes the program.
+/// Becomes the program; with a link of its own, runs it and gives its exit status.
 ///
 /// # Errors
-/// If it cannot be executed, a setting is wrong or the library is not found.
-pub fn run(arguments: &Arguments) -> Result<Infallible, Failure> {
-    let mut command = prepare(arguments).map_err(|error| Failure { status: NOT_TRIED, error })?;
+/// If it cannot be executed, a setting is wrong, the library is not found or the link cannot be
+/// opened.
+pub fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let not_tried = |error| Failure { status: NOT_TRIED, error };
+    let settings = arguments.settings.load_with(&arguments.link).map_err(not_tried)?;
+    if settings.link.is_some()
+        && let Some(status) = linked::run(arguments, &settings).map_err(not_tried)?
+    {
+        return Ok(status);
+    }
+    let mut command = prepare(arguments, &settings).map_err(not_tried)?;
     let error = command.exec();
     let program = command.get_program();
     let reason = format!("cannot run {}", program.display());
@@ -102,10 +124,10 @@ fn exists(program: &OsStr) -> bool {
     }
 }
 
-fn prepare(arguments: &Arguments) -> Result<Command> {
-    let settings = arguments.settings.load()?;
-    let devices = identity::devices(&settings)?;
+fn prepare(arguments: &Arguments, settings: &Settings) -> Result<Command> {
+    let devices = identity::devices(settings)?;
     let folder = library::folder()?;
+    let preload = arguments.rsockets.then(library::find_preload).transpose()?;
     if !arguments.no_namespace
         && let Err(error) = namespace::enter(&devices)
     {
@@ -120,23 +142,32 @@ fn prepare(arguments: &Arguments) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(rest);
     command.env("LD_LIBRARY_PATH", search_path(&folder, env::var_os("LD_LIBRARY_PATH")));
+    if let Some(preload) = preload {
+        command.env("LD_PRELOAD", search_path(&preload, env::var_os("LD_PRELOAD")));
+    }
     // All it says is in the variables.
-    command.env_remove(CONFIG_VARIABLE).envs(variables(&settings));
+    command.env_remove(CONFIG_VARIABLE).env_remove(Key::Link.variable());
+    command.envs(variables(settings));
     Ok(command)
 }
 
-/// The variables that make the library of another process load `settings`.
+/// The variables that make the library of another process load `settings`. The link is not among
+/// them: it is the gateway's business.
 pub fn variables(settings: &Settings) -> Vec<(&'static str, &str)> {
     let set = Key::ALL.into_iter().filter_map(|key| {
         let Entry { text, source } = settings.entry(key);
         // The default fabric depends on the user, whom a namespace may call nobody.
-        let needed = key == Key::Fabric || *source != Source::Default;
+        let needed = match key {
+            Key::Fabric => true,
+            Key::Link => false,
+            _ => *source != Source::Default,
+        };
         needed.then_some((key.variable(), text.as_str()))
     });
     set.collect()
 }
 
-/// `folder`, and what the loader searched already.
+/// `folder`, and what the loader searched, or loaded, already.
 fn search_path(folder: &Path, before: Option<OsString>) -> OsString {
     let mut path = folder.as_os_str().to_owned();
     // An empty element would be the current folder.

@@ -52,6 +52,15 @@ fn loader_finds_the_library_under_each_name() {
 }
 
 #[test]
+fn what_makes_sockets_rsockets_is_preloaded_if_asked_for() {
+    assert_eq!(script(&[], "echo $LD_PRELOAD").out, "\n");
+    let said = script(&["--rsockets"], "echo $LD_PRELOAD");
+    let preload = Path::new(said.out.trim());
+    assert!(preload.is_file() && preload.ends_with("librspreload.so"), "{said:?}");
+    assert_eq!(said.err, "");
+}
+
+#[test]
 fn a_folder_others_may_write_to_is_refused() {
     let temp = TempFolder::new();
     let run = || {

@@ -1,0 +1,171 @@
+//! `ferroce up`: the gateway of a fabric, which leads to a real network.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use ferroce::config::Settings;
+use ferroce::engine::{self, CmSink, Engine};
+use ferroce::fabric::FabricError;
+use ferroce::gateway::{Gateway, GatewayError, Options};
+use ferroce::identity;
+use ferroce::link::LinkName;
+use ferroce_stack::mad::CmEvent;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::settings::{LinkFlag, SettingFlags};
+
+/// Shown below `ferroce up --help`.
+const EXAMPLES: &str = "\
+Examples:
+  ferroce up --link packet:eth0 &       RoCE v2 frames on eth0 (CAP_NET_RAW)
+  ferroce run -- ib_write_bw 10.0.0.2   with any RoCE v2 peer of that network
+  ferroce up --link udp:10.0.0.1        without any rights; 4791 must be free
+  ferroce up --link packet:eth0 --addr 10.0.0.1 --addr fd00::1
+
+Programs of the fabric have the link's first IPv4 address (or those given by
+--addr, which should be the interface's own) and the largest path MTU that fits.
+They need not be told: `ferroce run` in the same fabric finds the gateway.
+
+Ends with a signal; prints then what it has counted. `ferroce stat` shows the same
+meanwhile. Exit status: 0, or 2 if the link cannot be opened or goes away.";
+
+/// Connect the programs of a fabric to a real network.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    link: LinkFlag,
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+/// Why a gateway ends.
+#[derive(Debug)]
+enum End {
+    Signal,
+    Link(io::Error),
+}
+
+/// A gateway, and what ends it.
+#[derive(Debug)]
+pub struct Running {
+    gateway: Gateway,
+    /// The devices are there though no program uses them: who connects is told that nobody listens.
+    _hosts: Vec<Engine>,
+    ends: Receiver<End>,
+    end: Sender<End>,
+}
+
+/// Runs until a signal comes or the link is gone.
+///
+/// # Errors
+/// If a setting is wrong, the link cannot be opened or goes away, or the output cannot be written.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let settings = arguments.settings.load_with(&arguments.link)?;
+    let running = Running::open(&settings)?;
+    let end = running.end.clone();
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot handle signals")?;
+    thread::spawn(move || {
+        for _ in &mut signals {
+            // Who waits for it may have its end already.
+            let _ = end.send(End::Signal);
+        }
+    });
+    let mut out = io::stdout();
+    writeln!(out, "{}", running.summary(&settings))?;
+    out.flush()?;
+    let end = running.ends.recv()?;
+    writeln!(out, "{}", running.counted())?;
+    match end {
+        End::Signal => Ok(()),
+        End::Link(error) => Err(error).context("the link is gone"),
+    }
+}
+
+impl Running {
+    /// Opens the gateway that the settings describe.
+    ///
+    /// # Errors
+    /// If there is no link in them, or it cannot be opened.
+    pub fn open(settings: &Settings) -> Result<Running> {
+        let Some(link) = &settings.link else {
+            bail!("no link: give --link packet:IFACE or --link udp:ADDR");
+        };
+        Running::start(settings, link).with_context(|| format!("no gateway to {link}"))
+    }
+
+    /// As [`Running::open`]; none if the fabric has a gateway already.
+    ///
+    /// # Errors
+    /// As [`Running::open`].
+    pub fn unless_there_is_one(settings: &Settings) -> Result<Option<Running>> {
+        match Running::open(settings) {
+            Err(error) => match error.downcast_ref::<GatewayError>() {
+                Some(GatewayError::Fabric(FabricError::HasGateway { .. })) => Ok(None),
+                _ => Err(error),
+            },
+            opened => opened.map(Some),
+        }
+    }
+
+    fn start(settings: &Settings, link: &LinkName) -> Result<Running> {
+        let Settings { fabric, addr, mtu, .. } = settings;
+        let (end, ends) = mpsc::channel();
+        let told = end.clone();
+        let options = Options { fabric, link, addresses: addr, mtu: *mtu };
+        let gateway = Gateway::open(&options, move |error| {
+            let _ = told.send(End::Link(error));
+        })?;
+        for notice in gateway.notices() {
+            eprintln!("ferroce: {notice}");
+        }
+        let hosts = hosts(settings)?;
+        Ok(Running { gateway, _hosts: hosts, ends, end })
+    }
+
+    /// One line that says where it leads.
+    fn summary(&self, settings: &Settings) -> String {
+        let note = self.gateway.note();
+        let addresses: Vec<String> = note.addresses.iter().map(ToString::to_string).collect();
+        let (link, addresses, mtu) = (&note.link, addresses.join(", "), note.mtu);
+        let fabric = settings.fabric.display();
+        format!("{link} is up: {addresses}, path MTU {mtu}, fabric {fabric}")
+    }
+
+    /// What it has counted, without what has not happened.
+    pub fn counted(&self) -> String {
+        let counters = self.gateway.counters();
+        let all = counters.iter().chain(counters.lost.iter());
+        let counted: Vec<String> = all
+            .filter(|&(_, count)| count > 0)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        match counted.is_empty() {
+            true => "no frame has passed".to_owned(),
+            false => counted.join(", "),
+        }
+    }
+}
+
+/// Takes events of connections, of which there are none.
+#[derive(Debug)]
+struct Nobody;
+
+impl CmSink for Nobody {
+    fn deliver(&self, _: CmEvent) {}
+}
+
+/// An engine for each device of the fabric, which answers for it where no program does.
+fn hosts(settings: &Settings) -> Result<Vec<Engine>> {
+    let devices = identity::devices(settings)?;
+    let host = |device| -> Result<Engine> {
+        let engine = Engine::open(&engine::Options::new(settings, device))?;
+        engine.start_cm(Arc::new(Nobody)).context("no connection management")?;
+        Ok(engine)
+    };
+    devices.iter().map(host).collect()
+}
