@@ -13,6 +13,7 @@ pub mod cm_simulation;
 pub mod expect;
 pub mod flow;
 pub mod link;
+pub mod links;
 pub mod memory;
 pub mod model;
 pub mod node;

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,11 @@ use std::process::{self, Command};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use ferroce::config::Settings;
+use ferroce::identity;
+
 use super::installed::remove_old;
-use super::{Installed, is_root, user};
+use super::{Installed, is_root, limited, user};
 
 /// How many fabrics of this process may be in use at once: programs spin, and machines are small.
 const AT_ONCE: usize = 2;
@@ -68,6 +71,25 @@ impl Fabric {
         let mut command = self.as_user(Path::new(program));
         command.env("LD_LIBRARY_PATH", &Installed::get().library);
         command
+    }
+
+    /// What `ferroce ports` says.
+    ///
+    /// # Panics
+    /// If it cannot look.
+    pub fn ports(&self) -> String {
+        let said = limited(self.as_user(&Installed::get().ferroce).arg("ports"));
+        said.check().unwrap_or_else(|error| panic!("{error}"));
+        said.out
+    }
+
+    /// Whether one of its processes takes connections at `port` by rdma_cm.
+    pub fn listens(&self, port: u16) -> bool {
+        let suffix = format!(":{port}");
+        self.ports().lines().any(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            columns.get(1).is_some_and(|address| address.ends_with(&suffix))
+        })
     }
 
     /// A program without rights that has the fabric's settings, but not the library.
@@ -136,6 +158,17 @@ fn private_folder() -> PathBuf {
         chown(folder, Some(uid), Some(gid)).expect("root may, and a user its own");
     }
     folder
+}
+
+/// The address of the device that programs have without any settings: this machine's.
+///
+/// # Panics
+/// If the interfaces cannot be listed.
+pub fn host_address() -> IpAddr {
+    let devices = identity::devices(&Settings::default()).expect("interfaces can be listed");
+    let addresses = devices.iter().flat_map(|device| &device.gids).rev();
+    let ipv4 = addresses.filter_map(|entry| entry.gid.ipv4()).next();
+    ipv4.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4)
 }
 
 /// A TCP port that nobody listens on, and that no other test of this process gets.

@@ -4,13 +4,15 @@
 //!
 //! Where the tests run as root, the programs do not: they get a user without any rights.
 
+mod compile;
 mod fabric;
 mod installed;
 mod pair;
 mod process;
 mod table;
 
-pub use fabric::{Fabric, free_port};
+pub use compile::compile;
+pub use fabric::{Fabric, free_port, host_address};
 pub use installed::{Installed, have, temporary_folder};
 pub use pair::Pair;
 pub use process::{Ended, Running, limited};

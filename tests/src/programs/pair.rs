@@ -1,4 +1,4 @@
-//! A server and its client, which find each other by TCP.
+//! A server and its client, which find each other by TCP or by rdma_cm.
 
 use std::process::Command;
 
@@ -26,11 +26,26 @@ impl Pair {
         Pair::of(&mut command(server), port, command(client).arg("127.0.0.1"))
     }
 
-    /// Runs both to their ends, the client once the server listens at `port`.
+    /// Runs both to their ends, the client once the server listens at `port` by TCP.
     pub fn of(server: &mut Command, port: u16, client: &mut Command) -> Pair {
+        Pair::when(server, |server| server.listens(port), client)
+    }
+
+    /// Runs both to their ends, the client once somebody of the fabric listens at `port` by
+    /// rdma_cm.
+    pub fn by_cm(fabric: &Fabric, server: &mut Command, port: u16, client: &mut Command) -> Pair {
+        Pair::when(server, |_| fabric.listens(port), client)
+    }
+
+    /// Runs both to their ends, the client once the server is ready.
+    pub fn when(
+        server: &mut Command,
+        is_ready: impl FnMut(&Running) -> bool,
+        client: &mut Command,
+    ) -> Pair {
         let mut server = Running::start(server);
         // A server that ended instead shows itself below.
-        server.wait_for(|server| server.listens(port));
+        server.wait_for(is_ready);
         let client = Running::start(client).wait();
         if client.check().is_err() && server.is_alive() {
             // It may wait for ever for a client that is gone.

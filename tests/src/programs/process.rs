@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 /// Far more than any program here takes; who does not end in that time hangs.
@@ -88,6 +88,13 @@ impl Running {
         let pid = i32::try_from(self.child.id()).expect("process numbers are small");
         // It may have ended by itself just now.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+
+    /// Asks it to end, by SIGTERM.
+    pub fn terminate(&self) {
+        let pid = i32::try_from(self.child.id()).expect("process numbers are small");
+        // It may have ended by itself just now.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
 
     /// Waits until `condition` is true; false if the process ended before, or its time is over.

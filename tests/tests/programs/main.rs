@@ -5,6 +5,7 @@
 
 mod bindings;
 mod capture;
+mod connections;
 mod devices;
 mod faults;
 mod libfabric;
@@ -12,6 +13,10 @@ mod openmpi;
 mod perftest;
 mod pingpong;
 mod places;
+mod preload;
 mod pyverbs;
 mod qperf;
+mod rdmacm;
+mod sockets;
+mod storage;
 mod ucx;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -80,13 +81,14 @@ fn what_passed_passes() {
         lines(SKIPS).map(|line| line.split_once(": ").expect("a reason").0).collect();
     let all = cases(&fabric, &script);
     let next = AtomicUsize::new(0);
+    let connects = Mutex::new(());
     let run_some = || {
         let mut faults = Vec::new();
         while let Some(case) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // Without the device's entry in /sys, those that need rdma_cm leave themselves out.
-            let needs_cm = case.starts_with("test_rdmacm.");
-            let flags: &[&str] = if needs_cm { &["--no-namespace"] } else { &[] };
-            let outcome = run(&mut python(&fabric, flags, &script), case);
+            // They listen at one and the same port.
+            let in_turn = case.starts_with("test_rdmacm.").then(|| connects.lock());
+            let outcome = run(&mut python(&fabric, &script), case);
+            drop(in_turn);
             let fault = match outcome {
                 Ok(Outcome::Passed) if passes.contains(&case[..]) => continue,
                 Ok(_) if skips.contains(&case[..]) => continue,
@@ -126,15 +128,15 @@ fn unpack(home: &Path) -> PathBuf {
     folder.join("run_tests.py")
 }
 
-fn python(fabric: &Fabric, flags: &[&str], script: &Path) -> Command {
-    let mut command = fabric.run_with(flags, PYTHON);
+fn python(fabric: &Fabric, script: &Path) -> Command {
+    let mut command = fabric.run(PYTHON);
     command.arg(script).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
 /// The names of the generic cases.
 fn cases(fabric: &Fabric, script: &Path) -> Vec<String> {
-    let said = limited(python(fabric, &[], script).arg("--list-tests"));
+    let said = limited(python(fabric, script).arg("--list-tests"));
     said.check().unwrap();
     let generic = |name: &&str| !NOT_GENERIC.iter().any(|vendor| name.contains(vendor));
     let names = said.out.lines().filter_map(|line| line.strip_prefix("tests."));

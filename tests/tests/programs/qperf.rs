@@ -1,5 +1,5 @@
-//! qperf without rdma_cm. It knows its peer by LID alone, which `--no-grh own` takes for the device
-//! itself.
+//! qperf, with rdma_cm and without. Without, it knows its peer by LID alone, which `--no-grh own`
+//! takes for the device itself.
 
 use std::time::Duration;
 
@@ -34,20 +34,40 @@ const ROWS: [Row; 21] = [
     ("ver_rc_fetch_add", "", "msg_rate"),
 ];
 
+/// With rdma_cm it can do what RC does.
+const CM_ROWS: [Row; 7] = [
+    ("rc_bw", "-cm1", "bw"),
+    ("rc_bi_bw", "-cm1", "bw"),
+    ("rc_lat", "-cm1 -cp1", "latency"),
+    ("rc_rdma_read_bw", "-cm1", "bw"),
+    ("rc_rdma_write_lat", "-cm1", "latency"),
+    ("rc_rdma_write_poll_lat", "-cm1", "latency"),
+    ("ver_rc_fetch_add", "-cm1", "msg_rate"),
+];
+
 #[test]
 fn every_test_prints_its_measure() {
+    run(&FLAGS, &ROWS);
+}
+
+#[test]
+fn every_test_of_connections_prints_its_measure_by_cm() {
+    run(&[], &CM_ROWS);
+}
+
+fn run(flags: &[&str], rows: &[Row]) {
     if !have("qperf", "qperf") {
         return;
     }
     let fabric = Fabric::new();
     let port = free_port().to_string();
     let limit = Duration::from_secs(300);
-    let mut server = fabric.run_with(&FLAGS, "qperf");
+    let mut server = fabric.run_with(flags, "qperf");
     let mut server = Running::start_within(server.args(["-lp", &port]), limit);
     let number = port.parse().unwrap();
     assert!(server.wait_for(|server| server.listens(number)), "{}", server.wait());
-    each_row(&ROWS, |(test, options, measure)| {
-        let mut client = fabric.run_with(&FLAGS, "qperf");
+    each_row(rows, |(test, options, measure)| {
+        let mut client = fabric.run_with(flags, "qperf");
         client
             .args(["-lp", &port, "-t", "1"])
             .args(options.split_whitespace())

@@ -1,6 +1,8 @@
-//! UCX, over the transports that use plain verbs.
+//! UCX, over the transports that use plain verbs, and connected by rdma_cm.
 
-use ferroce_tests::programs::{Ended, Fabric, Pair, Table, each_row, free_port, have, limited};
+use ferroce_tests::programs::{
+    Ended, Fabric, Pair, Running, Table, each_row, free_port, have, host_address, limited,
+};
 
 /// What says that a device was found, of `ucx_info -d`.
 const TRANSPORTS: [&str; 2] = ["rc_verbs", "ud_verbs"];
@@ -76,4 +78,32 @@ fn ucx_perftest_runs_over_both() {
         let last = rows.last().filter(|row| row.len() >= 7 && row[3] > 0.0);
         last.map(drop).ok_or_else(|| format!("no result\n{}", pair.client))
     });
+}
+
+#[test]
+fn io_demo_connects_by_rdmacm() {
+    if !have("io_demo", "ucx-utils") {
+        return;
+    }
+    let fabric = Fabric::new();
+    let host = host_address();
+    let port = free_port();
+    let command = || {
+        let mut command = fabric.run("io_demo");
+        command.env("UCX_TLS", "rc_v,ud_v,self").env("UCX_NET_DEVICES", "ferroce0:1");
+        // By default it would also listen by TCP.
+        command.env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm");
+        command.args(["-q", "-d", "64:65536", "-p", &port.to_string()]);
+        command
+    };
+    let mut server = Running::start(&mut command());
+    assert!(server.wait_for(|_| fabric.listens(port)), "{}", server.wait());
+    let mut client = command();
+    client.args(["-i", "500", "-o", "read,write"]).arg(format!("{host}:{port}"));
+    let client = limited(&mut client);
+    server.kill();
+    let server = server.wait();
+    let succeeded = client.status.is_some_and(|status| status.success());
+    // Iterations that it counts at the end; it checks what it reads.
+    assert!(succeeded && client.out.contains("500"), "client: {client}\nserver: {server}");
 }

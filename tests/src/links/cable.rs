@@ -1,0 +1,179 @@
+//! Two hosts, as two network namespaces of this machine, with two cables between them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::programs::{Fabric, Installed, Running, is_root, limited};
+
+/// Longer than any test.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// Which host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that listens.
+    Server,
+    /// The one that connects.
+    Client,
+}
+
+impl Side {
+    /// Both.
+    pub const BOTH: [Side; 2] = [Side::Server, Side::Client];
+
+    /// Its interface on the cable under test.
+    pub fn interface(self) -> &'static str {
+        match self {
+            Side::Server => "roce0",
+            Side::Client => "roce1",
+        }
+    }
+
+    /// The interface's IPv4 address.
+    pub fn ipv4(self) -> &'static str {
+        match self {
+            Side::Server => "192.0.2.1",
+            Side::Client => "192.0.2.2",
+        }
+    }
+
+    /// The interface's IPv6 address.
+    pub fn ipv6(self) -> &'static str {
+        match self {
+            Side::Server => "fd00:77::1",
+            Side::Client => "fd00:77::2",
+        }
+    }
+
+    /// Where it is found by TCP.
+    pub fn tcp(self) -> &'static str {
+        match self {
+            Side::Server => "198.51.100.1",
+            Side::Client => "198.51.100.2",
+        }
+    }
+}
+
+/// The hosts and their cables; all of it vanishes at the end.
+#[derive(Debug)]
+pub struct Cable {
+    /// Two processes, in whose network namespaces the hosts are.
+    holders: [Running; 2],
+    fabric: Fabric,
+}
+
+impl Cable {
+    /// Lays the cables; says why not on a machine that does not allow it.
+    ///
+    /// # Panics
+    /// If the namespaces are there, but not what belongs into them.
+    pub fn new() -> Option<Cable> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(if is_root() { &["-n"][..] } else { &["-rn"] });
+        let trial = limited(Command::new("unshare").args(unshare.get_args()).arg("true"));
+        if trial.check().is_err() {
+            eprintln!("skipped: no network namespaces here\n{trial}");
+            return None;
+        }
+        let fabric = Fabric::new();
+        let mut first = Running::start_within(unshare.args(["sleep", "600"]), LIFE);
+        is_apart(&mut first);
+        let mut command = enter(&first);
+        command.args(["unshare", "-n", "sleep", "600"]);
+        let mut second = Running::start_within(&mut command, LIFE);
+        is_apart(&mut second);
+        let cable = Cable { holders: [first, second], fabric };
+        cable.lay("roce0", "roce1", [Side::ipv4, Side::ipv6]);
+        cable.lay("tcp0", "tcp1", [Side::tcp, Side::tcp]);
+        Some(cable)
+    }
+
+    /// Connects the hosts by another pair of interfaces with these addresses.
+    fn lay(&self, server: &str, client: &str, addresses: [fn(Side) -> &'static str; 2]) {
+        let other = self.holders[1].id().to_string();
+        let pair = ["link", "add", server, "type", "veth", "peer", "name", client, "netns"];
+        self.ip(Side::Server, &[&pair[..], &[&other]].concat());
+        for (side, name) in [(Side::Server, server), (Side::Client, client)] {
+            for address in addresses.map(|of| of(side)) {
+                let (len, nodad) = match address.contains(':') {
+                    true => ("64", &["nodad"][..]),
+                    false => ("24", &[][..]),
+                };
+                let address = format!("{address}/{len}");
+                self.ip(side, &[&["address", "replace", &address, "dev", name], nodad].concat());
+            }
+            self.ip(side, &["link", "set", name, "up"]);
+            self.ip(side, &["link", "set", "lo", "up"]);
+        }
+    }
+
+    /// Runs `ip` on a host.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn ip(&self, side: Side, arguments: &[&str]) -> String {
+        let ended = limited(self.on(side, Path::new("ip")).args(arguments));
+        ended.check().unwrap_or_else(|error| panic!("{error}"));
+        ended.out
+    }
+
+    /// A program on a host, with the settings of that host's fabric.
+    pub fn on(&self, side: Side, program: &Path) -> Command {
+        let entered = enter(&self.holders[side as usize]);
+        let mut command = self.fabric.command(Path::new(entered.get_program()));
+        command.args(entered.get_args()).arg(program);
+        command.env("FERROCE_FABRIC", self.fabric_of(side));
+        command
+    }
+
+    /// `ferroce run` of a program on a host.
+    pub fn run(&self, side: Side, program: &str) -> Command {
+        let mut command = self.ferroce(side);
+        command.args(["run", "--", program]);
+        command
+    }
+
+    /// `ferroce` on a host.
+    pub fn ferroce(&self, side: Side) -> Command {
+        self.on(side, &Installed::get().ferroce)
+    }
+
+    /// The folder of a host's fabric.
+    fn fabric_of(&self, side: Side) -> PathBuf {
+        self.fabric.home().join(side.interface())
+    }
+
+    /// A folder for files.
+    pub fn home(&self) -> PathBuf {
+        self.fabric.home()
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        for holder in &self.holders {
+            holder.kill();
+        }
+    }
+}
+
+/// A command that continues in the namespaces of a process.
+fn enter(holder: &Running) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &holder.id().to_string(), "-n"]);
+    if !is_root() {
+        command.args(["-U", "--preserve-credentials"]);
+    }
+    command.arg("--");
+    command
+}
+
+/// Waits until a process has become `sleep` in a network namespace other than this one's.
+fn is_apart(holder: &mut Running) {
+    let apart = holder.wait_for(|holder| {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", holder.id()));
+        name.is_ok_and(|name| name.trim() == "sleep")
+    });
+    assert!(apart, "no namespace");
+}

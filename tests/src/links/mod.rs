@@ -1,0 +1,13 @@
+//! Fabrics on a network: two network namespaces that a virtual cable joins ([`Cable`]), and a
+//! virtual machine with Linux's own RoCE ([`Lab`]).
+//!
+//! Programs find each other by TCP over another cable, so that nothing but RoCE passes the one
+//! under test, and nothing has asked for its neighbours before.
+
+mod cable;
+mod gateway;
+mod lab;
+
+pub use cable::{Cable, Side};
+pub use gateway::{Gateway, has_lost};
+pub use lab::Lab;

@@ -1,0 +1,194 @@
+//! With the Linux kernel's rxe in a virtual machine, each side in each role.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use ferroce_tests::links::{Gateway, Lab, has_lost};
+use ferroce_tests::programs::{Pair, Running, free_port, have, limited};
+
+/// Program, and options of both sides but for the GID.
+type Row = (&'static str, &'static str);
+
+/// Programs with timeouts of their own have long ones: a guest without help from the processor is
+/// not always scheduled.
+const ROWS: &[Row] = &[
+    ("ibv_rc_pingpong", "-c -n 50"),
+    ("ibv_uc_pingpong", "-c -n 50"),
+    ("ibv_ud_pingpong", "-c -n 50 -s 1024"),
+    ("ibv_srq_pingpong", "-c -n 50"),
+    ("ib_write_bw", "-F -u 20 -s 1048576 -n 5"),
+    ("ib_read_bw", "-F -u 20 -s 1048576 -n 5"),
+    ("ib_send_bw", "-F -u 20 -s 65537 -n 10"),
+    ("ib_write_bw", "-F -c UC -s 4096 -n 20"),
+    ("ib_send_lat", "-F -u 20 -s 64 -n 20"),
+    ("ib_write_lat", "-F -u 20 -s 8 -n 20"),
+    ("ib_atomic_bw", "-F -u 20 -n 20"),
+    ("ib_atomic_bw", "-F -u 20 -n 20 -A CMP_AND_SWAP"),
+];
+
+/// What of them shows whether a link gets the headers right.
+const FEW: &[Row] = &[
+    ("ibv_rc_pingpong", "-c -n 20"),
+    ("ibv_ud_pingpong", "-c -n 20 -s 1000"),
+    ("ib_read_bw", "-F -u 20 -s 65537 -n 5"),
+];
+
+/// As [`FEW`], with the largest packets.
+const LARGE: &[Row] = &[
+    ("ibv_rc_pingpong", "-c -n 20 -m 4096"),
+    ("ibv_ud_pingpong", "-c -n 20 -s 4000"),
+    ("ib_read_bw", "-F -u 20 -s 65537 -n 5"),
+];
+
+/// Program, options of the server before its own address, and of the client before the server's.
+type Connection = (&'static str, &'static str, &'static str);
+
+/// Programs that connect by rdma_cm.
+const CONNECTIONS: &[Connection] = &[
+    ("rping", "-s -C 10 -v -a", "-c -C 10 -v -a"),
+    ("ucmatose", "-c 3 -C 5 -b", "-c 3 -C 5 -s"),
+    (UDADDY, "-c 3 -C 5 -b", "-c 3 -C 5 -s"),
+    ("rdma_server rdma_client", "-s", "-s"),
+];
+
+/// Its port cannot be chosen.
+const UDADDY: &str = "udaddy";
+const UDADDY_PORT: u16 = 7174;
+
+/// Programs that give up after half a second without an answer, in which a guest may not have been
+/// scheduled, say so.
+const TRIES: u32 = 3;
+const GAVE_UP: &str = "transport retry counter exceeded";
+
+/// A gateway on the lab's wire, and how both sides name their addresses.
+struct Setup<'a> {
+    lab: &'a Lab,
+    capture: PathBuf,
+    guest_gid: &'static str,
+    /// By rdma_cm, the guest's and ours.
+    addresses: [&'static str; 2],
+}
+
+impl Setup<'_> {
+    /// A program of ours, recorded.
+    fn here(&self, program: &str) -> Command {
+        let mut command = self.lab.ferroce();
+        command.args(["run", "--pcap"]).arg(&self.capture).args(["--", program]);
+        command
+    }
+
+    /// One program in both directions, each side with its GID.
+    fn both_ways(&self, (program, options): &Row) -> Result<(), String> {
+        // Those of rdma-core call the GID's index -g, perftest -x.
+        let flag = if program.starts_with("ibv_") { "-g" } else { "-x" };
+        let arguments = |mut command: Command, gid, port: u16| {
+            command.args(options.split_whitespace()).args([flag, gid, "-p"]).arg(port.to_string());
+            command
+        };
+        let here = |port| arguments(self.here(program), "1", port);
+        let there = |port| arguments(self.lab.guest(program), self.guest_gid, port);
+        let port = free_port();
+        let (mut server, mut client) = (there(port), here(port));
+        let ready = |_: &Running| self.lab.guest_listens(port);
+        let pair = Pair::when(&mut server, ready, client.arg(Lab::GUEST));
+        pair.check().map_err(|error| format!("to the guest: {error}"))?;
+        let port = free_port();
+        let (mut server, mut client) = (here(port), there(port));
+        let pair = Pair::of(&mut server, port, client.arg(Lab::HOST));
+        pair.check().map_err(|error| format!("from the guest: {error}"))
+    }
+
+    fn run(&self, row: &Row) -> Result<(), String> {
+        let mut outcome = self.both_ways(row);
+        for _ in 1..TRIES {
+            match &outcome {
+                Err(error) if error.contains(GAVE_UP) => outcome = self.both_ways(row),
+                _ => break,
+            }
+        }
+        outcome.map_err(|error| format!("{} {}: {error}", row.0, row.1))
+    }
+
+    /// One program that connects, in both directions.
+    fn connect(&self, (program, server, client): &Connection) -> Result<(), String> {
+        let [guest, host] = self.addresses;
+        let of_server = program.split(' ').next().unwrap_or_default();
+        let of_client = program.split(' ').next_back().unwrap_or_default();
+        let arguments = |mut command: Command, options: &str, address, port: u16| {
+            if *program != UDADDY {
+                command.args(["-p", &port.to_string()]);
+            }
+            command.args(options.split(' ')).arg(address);
+            command
+        };
+        let any_port = || if *program == UDADDY { UDADDY_PORT } else { free_port() };
+        let port = any_port();
+        let mut to = arguments(self.lab.guest(of_server), server, guest, port);
+        let ready = |_: &Running| self.lab.guest_listens(port);
+        let mut from = arguments(self.here(of_client), client, guest, port);
+        let pair = Pair::when(&mut to, ready, &mut from);
+        pair.check().map_err(|error| format!("{program} to the guest: {error}"))?;
+        let port = any_port();
+        let mut to = arguments(self.here(of_server), server, host, port);
+        let ready = |_: &Running| self.lab.fabric_listens(port);
+        let mut from = arguments(self.lab.guest(of_client), client, host, port);
+        let pair = Pair::when(&mut to, ready, &mut from);
+        pair.check().map_err(|error| format!("{program} from the guest: {error}"))
+    }
+}
+
+/// Runs every program over a link, and looks at everything that has passed.
+fn over(lab: &Lab, link: &str, address: &'static str, rows: &[Row], connections: &[Connection]) {
+    let guest_gid = if address.contains(':') { "2" } else { "1" };
+    let gateway = Gateway::start(&mut lab.ferroce(), link, &["--addr", address]);
+    let name = format!("{}.pcapng", link.replace([':', '/'], "-") + guest_gid);
+    let peer = if address.contains(':') { Lab::GUEST_IPV6 } else { Lab::GUEST };
+    let capture = lab.home().join(name);
+    let setup = Setup { lab, capture, guest_gid, addresses: [peer, address] };
+    let rows = rows.iter().filter_map(|row| setup.run(row).err());
+    let connections = connections.iter().filter_map(|row| setup.connect(row).err());
+    let failed: Vec<String> = rows.chain(connections).collect();
+    let ended = gateway.end();
+    eprintln!("{link} {address}: {}", ended.out.lines().last().unwrap_or_default());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    ended.check().unwrap_or_else(|error| panic!("{error}"));
+    assert!(!has_lost(&ended), "{ended}");
+    let decoded = limited(lab.ferroce().args(["decode", "--verify"]).arg(&setup.capture));
+    assert!(decoded.out.contains("no violation"), "{}", tail(&decoded.out));
+}
+
+fn tail(text: &str) -> &str {
+    let start = text.len().saturating_sub(4000);
+    let at = text.char_indices().map(|(at, _)| at).find(|at| *at >= start);
+    &text[at.unwrap_or_default()..]
+}
+
+/// A guest on a wire of this MTU, and all that is needed.
+fn lab(mtu: u32) -> Option<Lab> {
+    let programs = [
+        ("ibv_rc_pingpong", "ibverbs-utils"),
+        ("ib_write_bw", "perftest"),
+        ("rping", "rdmacm-utils"),
+    ];
+    let all = programs.iter().all(|(program, package)| have(program, package));
+    all.then(|| Lab::new(mtu)).flatten()
+}
+
+#[test]
+fn rxe_at_path_mtu_1024() {
+    let Some(lab) = lab(1500) else { return };
+    over(&lab, "packet:h0", Lab::HOST, ROWS, CONNECTIONS);
+    over(&lab, "packet:h0", Lab::HOST_IPV6, FEW, CONNECTIONS);
+    over(&lab, "udp:10.77.0.1", Lab::HOST, FEW, &CONNECTIONS[..1]);
+    over(&lab, "udp:fd77::1", Lab::HOST_IPV6, FEW, &CONNECTIONS[..1]);
+    let log = limited(&mut lab.guest("dmesg")).out.to_lowercase();
+    assert!(!log.contains("icrc"), "{log}");
+}
+
+#[test]
+fn rxe_at_path_mtu_4096() {
+    let Some(lab) = lab(9000) else { return };
+    over(&lab, "packet:h0", Lab::HOST, LARGE, &[]);
+    over(&lab, "udp:10.77.0.1", Lab::HOST, LARGE, &[]);
+    over(&lab, "packet:h0", Lab::HOST_IPV6, LARGE, &[]);
+}
