@@ -94,14 +94,8 @@ fn an_iser_target_serves_the_tools_of_libiscsi() {
     assert!(said.out.contains(&format!("Total size:{DISK_LEN}")), "{said}");
     let said = tool("iscsi-perf", &["-b", "16", "-t", "1"]);
     assert!(said.out.contains("finished"), "{said}");
-    // Not those that send data of no length, or several commands at once: libiscsi crashes.
-    for suite in ["TestUnitReady", "Read12", "Read16", "Verify10", "ReadCapacity16"] {
-        let said = tool("iscsi-test-cu", &["-d", "-f", "-n", "-t", &format!("SCSI.{suite}")]);
-        // Of asserts: all, those it ran, those that held, those that did not.
-        let asserts = said.out.lines().find_map(|line| line.trim().strip_prefix("asserts"));
-        let counts: Vec<&str> = asserts.unwrap_or_default().split_whitespace().collect();
-        assert!(counts.len() > 3 && counts[1] == counts[2] && counts[3] == "0", "{suite}: {said}");
-    }
+    // iscsi-test-cu is not for iSER: libiscsi frees a connection while its thread still reads from
+    // it, and crashes with data of no length.
     target.end();
 }
 
