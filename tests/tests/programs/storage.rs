@@ -35,9 +35,8 @@ impl Target {
         let daemon = Running::start_within(&mut daemon, Duration::from_secs(300));
         let mut target = Target { fabric, daemon, port };
         let fabric = &target.fabric;
-        if !target.daemon.wait_for(|_| fabric.listens(port)) {
-            panic!("{}", target.daemon.wait());
-        }
+        let listens = target.daemon.wait_for(|_| fabric.listens(port));
+        assert!(listens, "{}", target.daemon.out());
         target.make_disk();
         Some(target)
     }
@@ -69,10 +68,14 @@ impl Target {
         limited(self.fabric.run(program).args(arguments))
     }
 
-    fn end(mut self) {
-        assert!(self.daemon.is_alive(), "{}", self.daemon.wait());
+    fn is_well(&mut self) -> bool {
+        self.daemon.is_alive()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
         self.daemon.kill();
-        self.daemon.wait();
     }
 }
 
@@ -81,7 +84,7 @@ fn an_iser_target_serves_the_tools_of_libiscsi() {
     if !have("iscsi-inq", "libiscsi-bin") {
         return;
     }
-    let Some(target) = Target::start() else { return };
+    let Some(mut target) = Target::start() else { return };
     let url = target.url("127.0.0.1");
     let tool = |name: &str, options: &[&str]| {
         let said = target.run(name, &[&["-i", INITIATOR], options, &[&url]].concat());
@@ -96,7 +99,7 @@ fn an_iser_target_serves_the_tools_of_libiscsi() {
     assert!(said.out.contains("finished"), "{said}");
     // iscsi-test-cu is not for iSER: libiscsi frees a connection while its thread still reads from
     // it, and crashes with data of no length.
-    target.end();
+    assert!(target.is_well());
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn what_is_written_over_iser_is_read_back() {
     if !have("gcc", "gcc") || !have("/usr/include/iscsi/iscsi.h", "libiscsi-dev") {
         return;
     }
-    let Some(target) = Target::start() else { return };
+    let Some(mut target) = Target::start() else { return };
     let program = compile(&target.fabric, "disk", &["-liscsi"]);
     let program = program.to_str().expect("a path of ours");
     for host in ["127.0.0.1", &host_address().to_string(), "[::1]"] {
@@ -112,7 +115,7 @@ fn what_is_written_over_iser_is_read_back() {
         said.check().unwrap();
         assert_eq!(said.out.lines().last(), Some("ok"), "{said}");
     }
-    target.end();
+    assert!(target.is_well());
 }
 
 #[test]
