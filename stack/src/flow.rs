@@ -113,8 +113,8 @@ impl FlowKey {
     }
 }
 
-/// A big-endian number of up to 16 bytes.
-fn number(bytes: &[u8]) -> u128 {
+/// The number that up to 16 bytes are in network byte order.
+pub fn number(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte))
 }
 

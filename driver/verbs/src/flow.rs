@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use ferroce_stack::flow::{Flow, FlowRule};
+use ferroce_stack::flow::{Flow, FlowRule, number};
 
 use crate::errno::{self, EINVAL, Errno};
 use crate::layout::{
@@ -128,10 +128,6 @@ unsafe fn read_specs(attr: *const IbvFlowAttr, rule: &mut FlowRule) -> Result<()
         at += usize::from(len);
     }
     Ok(())
-}
-
-fn number(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte))
 }
 
 fn read_eth(spec: &IbvFlowSpecEth, rule: &mut FlowRule) {
