@@ -135,6 +135,7 @@ impl Node {
             srq: false,
             mtu: Mtu::Mtu1024,
             ack_timeout: None,
+            refused_retries: 0,
             ip: self.header_to(peer),
             private_data,
         };
@@ -166,8 +167,7 @@ impl Node {
 
     fn confirm(&self, id: CommId) {
         let mut cm = self.engine.cm().unwrap();
-        let now = cm.now();
-        cm.confirm(now, id, b"confirmed").unwrap();
+        cm.confirm(id, b"confirmed").unwrap();
     }
 
     fn disconnect(&self, id: CommId) {
@@ -335,6 +335,7 @@ fn datagram_service_is_resolved() {
         service: SERVICE,
         path: client.path_to(server.address),
         pkey: 0xffff,
+        refused_retries: 0,
         ip: client.header_to(server.address),
         private_data: b"where?",
     };
@@ -346,8 +347,7 @@ fn datagram_service_is_resolved() {
     assert!(request.private_data.starts_with(b"where?\0"));
     let mut cm = server.engine.cm().unwrap();
     let answer = SidrAccept { status: 0, qpn: Qpn(0x33), qkey: 0x1234, private_data: b"here" };
-    let now = cm.now();
-    cm.answer(now, event.id, &answer).unwrap();
+    cm.answer(event.id, &answer).unwrap();
     drop(cm);
     let event = client.event();
     let CmEventKind::SidrReply(reply) = event.kind else { panic!("{event:?}") };

@@ -155,6 +155,7 @@ fn asked<'a>(req: &Req, ip: Option<IpHeader>, private_data: &'a [u8]) -> Connect
         srq: req.srq,
         mtu: Mtu::Mtu1024,
         ack_timeout: None,
+        refused_retries: 0,
         ip,
         private_data,
     }
@@ -205,7 +206,7 @@ fn handshakes_of_others_are_played_by_both_sides() {
         active.handle_mad(now, &there, &rep_mad);
         let CmEventKind::Reply(reply) = active.poll_event().unwrap().kind else { panic!() };
         assert_eq!(reply.ack_timeout, capture.ack_timeouts.1, "{}", capture.name);
-        active.confirm(now, id, &[]).unwrap();
+        active.confirm(id, &[]).unwrap();
         says(&mut active, &rtu_mad);
         passive.handle_mad(now, &path(&req.primary, false), &rtu_mad);
         assert!(matches!(passive.poll_event().unwrap().kind, CmEventKind::Established { .. }));

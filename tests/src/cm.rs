@@ -71,6 +71,7 @@ pub fn connect(private_data: &[u8]) -> Connect<'_> {
         srq: false,
         mtu: Mtu::Mtu1024,
         ack_timeout: None,
+        refused_retries: 0,
         ip: Some(ip()),
         private_data,
     }
@@ -103,6 +104,7 @@ pub fn resolve(private_data: &[u8]) -> SidrConnect<'_> {
         service: UDP_SERVICE,
         path: path(1, 2),
         pkey: 0xffff,
+        refused_retries: 0,
         ip: Some(ip()),
         private_data,
     }
@@ -252,7 +254,7 @@ impl Pair {
         self.exchange();
         let event = self.active.event();
         assert!(matches!(event.kind, CmEventKind::Reply(_)), "{event:?}");
-        self.active.cm.confirm(self.now, active, b"thanks").expect("it is a reply");
+        self.active.cm.confirm(active, b"thanks").expect("it is a reply");
         self.exchange();
         let event = self.passive.event();
         assert!(matches!(event.kind, CmEventKind::Established { .. }), "{event:?}");

@@ -185,7 +185,7 @@ impl Host {
             0 | 1 if before == Phase::AskedForQp => {
                 let bytes = private(len % 137);
                 let answer = SidrAccept { status: 0, qpn, qkey: 1, private_data: &bytes };
-                let result = cm.answer(now, id, &answer);
+                let result = cm.answer(id, &answer);
                 self.held.remove(&id);
                 result
             }
@@ -199,7 +199,7 @@ impl Host {
                 result
             }
             2 | 3 => {
-                let result = cm.confirm(now, id, &private(len % 225));
+                let result = cm.confirm(id, &private(len % 225));
                 if result.is_ok() {
                     held.phase = Phase::Up;
                     self.confirmed.insert(id);
@@ -207,13 +207,13 @@ impl Host {
                 result
             }
             4 => {
-                let result = cm.reject(now, id, RejReason::CONSUMER, &[], &private(len % 149));
+                let result = cm.reject(id, RejReason::CONSUMER, &[], &private(len % 149));
                 if result.is_ok() {
                     self.held.remove(&id);
                 }
                 result
             }
-            5 => cm.delay(now, id),
+            5 => cm.delay(id),
             6 => {
                 let result = cm.disconnect(now, id, &private(len % 221));
                 if result.is_ok() && held.phase != Phase::Over {

@@ -128,7 +128,7 @@ fn an_owner_who_accepts_all_holds_as_many_as_configured() {
                 CmEventKind::Request(_) => cm.accept(now, event.id, &accept(b"")).unwrap(),
                 CmEventKind::SidrRequest(_) => {
                     let answer = SidrAccept { status: 0, qpn: Qpn(3), qkey: 1, private_data: &[] };
-                    cm.answer(now, event.id, &answer).unwrap();
+                    cm.answer(event.id, &answer).unwrap();
                 }
                 _ => {}
             }
@@ -177,7 +177,7 @@ fn thousands_of_connections_come_and_go() {
         pair.passive.cm.accept(pair.now, passive, &accept).unwrap();
         pair.exchange();
         pair.active.event();
-        pair.active.cm.confirm(pair.now, active, b"").unwrap();
+        pair.active.cm.confirm(active, b"").unwrap();
         pair.exchange();
         pair.passive.event();
         ids.push(active);

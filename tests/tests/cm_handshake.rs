@@ -47,7 +47,7 @@ fn values_reach_the_other_side_as_it_needs_them() {
     assert_eq!(reply.ack_timeout, 17, "likewise");
     assert_eq!(reply.private_data, padded(b"welcome", 196));
 
-    pair.active.cm.confirm(pair.now, active, b"thanks").unwrap();
+    pair.active.cm.confirm(active, b"thanks").unwrap();
     pair.exchange();
     let event = pair.passive.event();
     assert_eq!(event.cookie, 44);
@@ -104,7 +104,7 @@ fn rejects_say_why() {
     pair.active.cm.connect(pair.now, &connect(b"")).unwrap();
     pair.exchange();
     let id = pair.passive.event().id;
-    pair.passive.cm.reject(pair.now, id, RejReason::CONSUMER, b"why", b"no").unwrap();
+    pair.passive.cm.reject(id, RejReason::CONSUMER, b"why", b"no").unwrap();
     pair.exchange();
     let CmEventKind::Rejected { reason, ari, private_data } = pair.active.event().kind else {
         panic!("not rejected")
@@ -125,7 +125,7 @@ fn service_ids_are_resolved() {
     assert_eq!((request.path, request.ip, request.pkey), (path(2, 1), Some(ip()), 0xffff));
     assert_eq!(request.private_data, padded(b"who", 180));
     let answer = SidrAccept { status: 0, qpn: Qpn(0x303), qkey: 0x0123_4567, private_data: b"I" };
-    pair.passive.cm.answer(pair.now, event.id, &answer).unwrap();
+    pair.passive.cm.answer(event.id, &answer).unwrap();
     pair.exchange();
     let event = pair.active.event();
     let CmEventKind::SidrReply(reply) = event.kind else { panic!("{event:?}") };
@@ -149,7 +149,7 @@ fn xrc_asks_with_the_initiator_and_is_answered_with_the_target() {
     pair.exchange();
     let CmEventKind::Reply(reply) = pair.active.event().kind else { panic!("no reply") };
     assert_eq!((reply.remote_qpn, reply.srq), (Qpn(0x202), true));
-    pair.active.cm.confirm(pair.now, id, b"").unwrap();
+    pair.active.cm.confirm(id, b"").unwrap();
     pair.active.cm.disconnect(pair.now, id, b"").unwrap();
     pair.exchange();
     let kinds: Vec<_> = pair.passive.events().into_iter().map(|event| event.kind).collect();
@@ -176,7 +176,7 @@ fn a_host_connects_to_itself() {
     side.cm.accept(now, passive, &accept(b"")).unwrap();
     deliver(&mut side);
     assert!(matches!(side.event().kind, CmEventKind::Reply(_)));
-    side.cm.confirm(now, active, b"").unwrap();
+    side.cm.confirm(active, b"").unwrap();
     deliver(&mut side);
     assert!(matches!(side.event().kind, CmEventKind::Established { .. }));
     side.cm.disconnect(now, passive, b"").unwrap();

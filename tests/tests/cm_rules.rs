@@ -120,16 +120,25 @@ fn a_request_is_resent_unchanged_until_the_peer_counts_as_unreachable() {
     assert!(pair.active.cm.is_empty() && !pair.wait());
 }
 
-/// Host 2 does not listen, and host 1 asks up to three times more.
-fn patient() -> Pair {
-    let active = Side::new(1, CmConfig { refused_retries: 3, ..config(1) });
-    Pair { active, passive: Side::new(2, config(2)), ..Pair::default() }
+/// Host 2 does not listen.
+fn deaf() -> Pair {
+    Pair { passive: Side::new(2, config(2)), ..Pair::default() }
+}
+
+/// Asks up to three times more.
+fn patient() -> Connect<'static> {
+    Connect { refused_retries: 3, ..connect(b"") }
+}
+
+/// The same of a UD QP.
+fn patient_sidr() -> SidrConnect<'static> {
+    SidrConnect { refused_retries: 3, ..resolve(b"") }
 }
 
 #[test]
 fn where_nobody_listens_a_request_is_sent_again_for_a_while() {
-    let mut pair = patient();
-    pair.active.cm.connect(pair.now, &connect(b"")).unwrap();
+    let mut pair = deaf();
+    pair.active.cm.connect(pair.now, &patient()).unwrap();
     pair.exchange();
     for millis in [1, 3, 7] {
         assert!(pair.active.events().is_empty() && pair.wait());
@@ -140,7 +149,7 @@ fn where_nobody_listens_a_request_is_sent_again_for_a_while() {
     assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
     assert!(pair.active.cm.is_empty() && !pair.wait());
 
-    pair.active.cm.resolve(pair.now, &resolve(b"")).unwrap();
+    pair.active.cm.resolve(pair.now, &patient_sidr()).unwrap();
     pair.exchange();
     for _ in 0..3 {
         assert!(pair.active.events().is_empty() && pair.wait());
@@ -152,10 +161,20 @@ fn where_nobody_listens_a_request_is_sent_again_for_a_while() {
 }
 
 #[test]
-fn who_listens_just_after_the_request_is_connected_to() {
-    let mut pair = patient();
+fn who_does_not_ask_again_is_refused_at_once() {
+    let mut pair = deaf();
     pair.active.cm.connect(pair.now, &connect(b"")).unwrap();
     pair.active.cm.resolve(pair.now, &resolve(b"")).unwrap();
+    pair.exchange();
+    assert_eq!(pair.active.events().len(), 2);
+    assert!(pair.active.cm.is_empty() && !pair.wait());
+}
+
+#[test]
+fn who_listens_just_after_the_request_is_connected_to() {
+    let mut pair = deaf();
+    pair.active.cm.connect(pair.now, &patient()).unwrap();
+    pair.active.cm.resolve(pair.now, &patient_sidr()).unwrap();
     pair.exchange();
     pair.passive.cm.listen(SERVICE, None, 8, 22).unwrap();
     pair.passive.cm.listen(UDP_SERVICE, None, 8, 33).unwrap();
@@ -170,8 +189,9 @@ fn who_listens_just_after_the_request_is_connected_to() {
 
 #[test]
 fn a_refusal_of_another_kind_is_final() {
-    let mut pair = patient();
-    let (_, mad) = pair.request();
+    let mut pair = deaf();
+    pair.active.cm.connect(pair.now, &patient()).unwrap();
+    let mad = pair.active.sent_one();
     let full = Rej {
         local_comm_id: 0,
         remote_comm_id: read::<Req>(&mad).local_comm_id,
@@ -252,7 +272,7 @@ fn a_lost_rtu_is_sent_again() {
     let rep = pair.passive.sent_one();
     pair.active.hear(pair.now, 2, &rep);
     pair.active.event();
-    pair.active.cm.confirm(pair.now, active, b"x").unwrap();
+    pair.active.cm.confirm(active, b"x").unwrap();
     let rtu = pair.active.sent_one();
     pair.active.hear(pair.now, 2, &rep);
     assert_eq!(pair.active.sent_one(), rtu);
@@ -265,14 +285,14 @@ fn data_before_rtu_establishes_once() {
     let (active, mad) = pair.request();
     pair.passive.hear(pair.now, 1, &mad);
     let passive = pair.passive.event().id;
-    assert_eq!(pair.passive.cm.established(pair.now, passive), Err(CmError::State));
+    assert_eq!(pair.passive.cm.established(passive), Err(CmError::State));
     pair.passive.cm.accept(pair.now, passive, &accept(b"")).unwrap();
     pair.exchange();
     pair.active.event();
-    pair.active.cm.confirm(pair.now, active, b"").unwrap();
+    pair.active.cm.confirm(active, b"").unwrap();
     let rtu = pair.active.sent_one();
-    pair.passive.cm.established(pair.now, passive).unwrap();
-    pair.passive.cm.established(pair.now, passive).unwrap();
+    pair.passive.cm.established(passive).unwrap();
+    pair.passive.cm.established(passive).unwrap();
     let private_data = Box::default();
     assert_eq!(pair.passive.event().kind, CmEventKind::Established { private_data });
     pair.passive.hear(pair.now, 1, &rtu);
@@ -416,14 +436,14 @@ fn private_data_of_every_length_and_no_more() {
     let cm = &mut pair.passive.cm;
     let too_long = Err(CmError::PrivateData);
     assert_eq!(cm.accept(pair.now, passive, &accept(&bytes[..197])), too_long);
-    assert_eq!(cm.reject(pair.now, passive, reason, &bytes[..73], &[]), too_long);
-    assert_eq!(cm.reject(pair.now, passive, reason, &[], &bytes[..149]), too_long);
+    assert_eq!(cm.reject(passive, reason, &bytes[..73], &[]), too_long);
+    assert_eq!(cm.reject(passive, reason, &[], &bytes[..149]), too_long);
     assert!(cm.is_quiet(), "what is refused changes nothing");
     cm.accept(pair.now, passive, &accept(&bytes[..196])).unwrap();
     pair.exchange();
     pair.active.event();
-    assert_eq!(pair.active.cm.confirm(pair.now, active, &bytes[..225]), too_long);
-    pair.active.cm.confirm(pair.now, active, &bytes[..224]).unwrap();
+    assert_eq!(pair.active.cm.confirm(active, &bytes[..225]), too_long);
+    pair.active.cm.confirm(active, &bytes[..224]).unwrap();
     pair.exchange();
     let private_data = bytes[..224].into();
     assert_eq!(pair.passive.event().kind, CmEventKind::Established { private_data });
@@ -438,8 +458,8 @@ fn private_data_of_every_length_and_no_more() {
     pair.exchange();
     let id = pair.passive.event().id;
     let answer = |len| SidrAccept { status: 0, qpn: Qpn(1), qkey: 1, private_data: &bytes[..len] };
-    assert_eq!(pair.passive.cm.answer(pair.now, id, &answer(137)), too_long);
-    pair.passive.cm.answer(pair.now, id, &answer(136)).unwrap();
+    assert_eq!(pair.passive.cm.answer(id, &answer(137)), too_long);
+    pair.passive.cm.answer(id, &answer(136)).unwrap();
 }
 
 #[test]
@@ -514,7 +534,7 @@ fn conversation(mut junk: Option<Rng>) -> (Vec<CmEventKind>, Vec<Datagram>) {
             for event in side.events() {
                 let result = match event.kind {
                     CmEventKind::Request(_) => side.cm.accept(pair.now, event.id, &accept(b"")),
-                    CmEventKind::Reply(_) => side.cm.confirm(pair.now, event.id, b""),
+                    CmEventKind::Reply(_) => side.cm.confirm(event.id, b""),
                     _ => Ok(()),
                 };
                 assert_eq!(result, Ok(()));

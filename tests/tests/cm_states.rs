@@ -117,7 +117,7 @@ fn subject(state: &str) -> Subject {
         peer = pair.passive.events().first().map_or(peer, |event| event.id);
     }
     match state {
-        "MRA(REQ) rcvd" | "MRA(REQ) sent" => pair.passive.cm.delay(now, peer).unwrap(),
+        "MRA(REQ) rcvd" | "MRA(REQ) sent" => pair.passive.cm.delay(peer).unwrap(),
         "REP rcvd" | "MRA(REP) sent" | "REP sent" | "MRA(REP) rcvd" => {
             pair.passive.cm.accept(now, peer, &accept(b"")).unwrap();
         }
@@ -130,7 +130,7 @@ fn subject(state: &str) -> Subject {
         pair.exchange();
     }
     if matches!(state, "MRA(REP) sent" | "MRA(REP) rcvd") {
-        pair.active.cm.delay(now, id).unwrap();
+        pair.active.cm.delay(id).unwrap();
         pair.exchange();
     }
     for side in [&mut pair.active, &mut pair.passive] {

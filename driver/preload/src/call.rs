@@ -10,9 +10,9 @@ use crate::fd::release;
 use crate::library::{C, Inside, R, c, r};
 use crate::numbers;
 
-/// How long a call that may not wait does so for an answer from the fabric, at most: that nobody
-/// listens is known after a quarter of a second.
-const ANSWER_MS: c_int = 1000;
+/// How long a call that may not wait does so for an answer from the fabric, at most. That nobody
+/// listens is answered at once; outside of the fabric there may be nobody to answer.
+const ANSWER_MS: c_int = 250;
 
 /// The rsocket a number of the program's stands for, unless it is the rsocket library that asks.
 pub fn target(fd: c_int) -> Option<(&'static R, c_int)> {

@@ -49,9 +49,6 @@ const AHS: usize = 64;
 /// Completions looked at at a time.
 const WC_BATCH: usize = 32;
 
-/// How often a request is sent again where nobody listens: 255 ms in all.
-const REFUSED_RETRIES: u8 = 8;
-
 /// How often it is looked whether the peers' processes live.
 const LOOK_NS: u64 = 250_000_000;
 
@@ -190,7 +187,6 @@ impl Services {
         let config = CmConfig {
             ids: slot << 24..(slot << 24 | 0xff_ffff),
             ca_guid: guid,
-            refused_retries: REFUSED_RETRIES,
             seed: member.generation() ^ sys::now_ns(),
             ..CmConfig::default()
         };
@@ -503,8 +499,15 @@ mod tests {
             let (sgid, dgid) = (gid("fd99::1"), gid("fd99::2"));
             let path = Path { sgid, dgid, flow_label, hop_limit: HOP_LIMIT, ..Path::default() };
             let service = ServiceId::new(PortSpace::Udp, 1);
-            let asked =
-                SidrConnect { cookie: 0, service, path, pkey: 0xffff, ip: None, private_data: &[] };
+            let asked = SidrConnect {
+                cookie: 0,
+                service,
+                path,
+                pkey: 0xffff,
+                refused_retries: 0,
+                ip: None,
+                private_data: &[],
+            };
             cm.resolve(Instant::from_nanos(sys::now_ns()), &asked).unwrap();
         }
     }

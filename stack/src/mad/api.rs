@@ -45,10 +45,6 @@ pub struct CmConfig {
     pub packet_life: u8,
     /// How often a message is resent before the peer counts as unreachable, 0 to 15.
     pub max_retries: u8,
-    /// How often a request is sent again where nobody listens, after 1 ms, 2 ms, 4 ms and so on, 0
-    /// to 15. Programs that listen on one side and connect on the other at a moment they agree on
-    /// count on that connecting takes longer than listening.
-    pub refused_retries: u8,
     /// Code: within this the channel adapter acknowledges a request.
     pub ack_delay: u8,
     /// Connections and exchanges in all states, those waiting for their time to end among them. Of
@@ -66,7 +62,6 @@ impl Default for CmConfig {
             response_timeout: 17,
             packet_life: 14,
             max_retries: 15,
-            refused_retries: 0,
             ack_delay: 15,
             max_connections: 65536,
             seed: 0,
@@ -141,6 +136,10 @@ pub struct Connect<'a> {
     pub mtu: Mtu,
     /// ACK timeout code; none: follows from packet life and ACK delay.
     pub ack_timeout: Option<u8>,
+    /// How often the request is sent again where nobody listens, after 1 ms, 2 ms, 4 ms and so on,
+    /// 0 to 15. Programs that listen on one side and connect on the other at a moment they agree
+    /// on count on that connecting takes longer than listening.
+    pub refused_retries: u8,
     /// Put before the private data.
     pub ip: Option<IpHeader>,
     /// At most 92 bytes, 56 with an IP header.
@@ -181,6 +180,8 @@ pub struct SidrConnect<'a> {
     pub path: Path,
     /// P_Key of the datagrams to come.
     pub pkey: u16,
+    /// As of a [`Connect`].
+    pub refused_retries: u8,
     /// Put before the private data.
     pub ip: Option<IpHeader>,
     /// At most 216 bytes, 180 with an IP header.

@@ -21,6 +21,9 @@ use crate::layout::{
 use crate::log::refuse;
 use crate::port::DEFAULT_PKEY;
 
+/// How often a request is sent again where nobody listens: 255 ms in all.
+const REFUSED_RETRIES: u8 = 8;
+
 /// Private data programs may give, in bytes.
 const REQ: usize = 56;
 const REP: usize = 196;
@@ -44,6 +47,8 @@ struct Wanted {
     rnr_retry_count: u8,
     srq: bool,
     qpn: Qpn,
+    /// Of a request.
+    refused_retries: u8,
     private_data: Vec<u8>,
 }
 
@@ -92,6 +97,7 @@ impl Wanted {
                 None => param.is_some_and(|param| param.srq != 0),
             },
             qpn: Qpn(qp.map_or(param.map_or(0, |param| param.qp_num), |qp| qp.qp_num) & 0xff_ffff),
+            refused_retries: 0,
             private_data,
         })
     }
@@ -144,13 +150,38 @@ pub(crate) unsafe extern "C" fn rdma_connect(
     conn_param: *mut RdmaConnParam,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let outcome = unsafe { CmId::of(id).and_then(|id| connect(&id, conn_param).map(|()| id)) };
-    errno::minus_one(outcome.and_then(|id| complete(&id)).map(|()| 0))
+    unsafe { ask_for(id, conn_param, REFUSED_RETRIES) }
+}
+
+/// The same, but where nobody listens that is told at once, as by a socket.
+///
+/// # Safety
+/// As [`rdma_connect`].
+pub(crate) unsafe fn connect_once(id: *mut RdmaCmId, conn_param: *const RdmaConnParam) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { ask_for(id, conn_param, 0) }
 }
 
 /// # Safety
 /// As [`rdma_connect`].
-unsafe fn connect(id: &Arc<CmId>, param: *const RdmaConnParam) -> Result<(), Errno> {
+unsafe fn ask_for(id: *mut RdmaCmId, param: *const RdmaConnParam, refused_retries: u8) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = unsafe { CmId::of(id) };
+    errno::minus_one(found.and_then(|id| {
+        // SAFETY: the caller's promise.
+        unsafe { connect(&id, param, refused_retries)? };
+        complete(&id)?;
+        Ok(0)
+    }))
+}
+
+/// # Safety
+/// As [`rdma_connect`].
+unsafe fn connect(
+    id: &Arc<CmId>,
+    param: *const RdmaConnParam,
+    refused_retries: u8,
+) -> Result<(), Errno> {
     let mut state = id.state();
     let state = &mut *state;
     if state.phase != Phase::RouteResolved {
@@ -165,6 +196,7 @@ unsafe fn connect(id: &Arc<CmId>, param: *const RdmaConnParam) -> Result<(), Err
     let before = (&state.connect_data[..], room);
     // SAFETY: the caller's promise.
     let wanted = unsafe { Wanted::new(id, param, (device, device), before)? };
+    let wanted = Wanted { refused_retries, ..wanted };
     let attached = state.attached()?;
     let mut cm = attached.engine.cm()?;
     let comm = ask(id, state, &wanted, attached.device.info.active_mtu, &mut cm)?;
@@ -188,10 +220,12 @@ fn ask(
     let ip = Some(ip_header(source, destination));
     let (cookie, path, pkey) = (id.cookie, state.path, DEFAULT_PKEY);
     let private_data = &wanted.private_data[..];
-    let Wanted { responder_resources, initiator_depth, retry_count, rnr_retry_count, .. } = *wanted;
+    let Wanted { responder_resources, initiator_depth, retry_count, .. } = *wanted;
+    let Wanted { rnr_retry_count, refused_retries, .. } = *wanted;
     let now = cm.now();
     let asked = if id.is_datagram() {
-        cm.resolve(now, &SidrConnect { cookie, service, path, pkey, ip, private_data })
+        let sidr = SidrConnect { cookie, service, path, pkey, refused_retries, ip, private_data };
+        cm.resolve(now, &sidr)
     } else {
         let Some(qp_type) = service_of(id.qp_type()) else {
             return Err(refuse!(EINVAL, qp_type = id.qp_type(), "connect: RC, UC or XRC_SEND"));
@@ -226,6 +260,7 @@ fn ask(
                 srq,
                 mtu,
                 ack_timeout,
+                refused_retries,
                 ip,
                 private_data,
             },
@@ -269,8 +304,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut RdmaCmId) -> c_int {
 /// Tells the peer that its answer has come.
 pub(super) fn confirm(state: &mut State) -> Result<(), Errno> {
     let (mut cm, comm) = connection(state)?;
-    let now = cm.now();
-    cm.confirm(now, comm, &[]).inspect_err(|error| {
+    cm.confirm(comm, &[]).inspect_err(|error| {
         tracing::warn!(%error, "establish: the peer has not answered, or has been told");
     })?;
     state.phase = Phase::Connected;
@@ -338,14 +372,14 @@ unsafe fn accept(id: &Arc<CmId>, param: *const RdmaConnParam) -> Result<(), Errn
 
 fn answer(id: &CmId, state: &State, wanted: &Wanted) -> Result<(), Errno> {
     let (mut cm, comm) = connection(state)?;
-    let now = cm.now();
     let qpn = wanted.qpn;
     let private_data = &wanted.private_data[..];
     let outcome = if id.is_datagram() {
         let answer = SidrAccept { status: 0, qpn, qkey: RDMA_UDP_QKEY, private_data };
-        cm.answer(now, comm, &answer)
+        cm.answer(comm, &answer)
     } else {
         let initiator_depth = state.link.map_or(0, |link| link.initiator_depth);
+        let now = cm.now();
         cm.accept(
             now,
             comm,
@@ -405,12 +439,11 @@ unsafe fn reject(id: *mut RdmaCmId, reason: RejReason, data: *const c_void, len:
         let data = unsafe { private_data(&[], (data, usize::from(len)), room)? };
         let mut state = id.state();
         let (mut cm, comm) = connection(&state)?;
-        let now = cm.now();
         if id.is_datagram() {
             let (status, private_data) = (SIDR_REJECTED, &data[..]);
-            cm.answer(now, comm, &SidrAccept { status, qpn: Qpn(0), qkey: 0, private_data })
+            cm.answer(comm, &SidrAccept { status, qpn: Qpn(0), qkey: 0, private_data })
         } else {
-            cm.reject(now, comm, reason, &[], &data)
+            cm.reject(comm, reason, &[], &data)
         }
         .inspect_err(|error| tracing::warn!(%error, "reject: no unanswered request"))?;
         state.comm = None;
@@ -430,8 +463,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut RdmaCmId, event: c_int) -> 
             return Err(refuse!(EINVAL, event, "notify: IBV_EVENT_COMM_EST ({COMM_EST})"));
         }
         let (mut cm, comm) = connection(&id.state())?;
-        let now = cm.now();
-        cm.established(now, comm)
+        cm.established(comm)
             .inspect_err(|error| tracing::warn!(%error, "notify: not waiting for the peer"))?;
         Ok(0)
     }))

@@ -242,7 +242,7 @@ fn drop_request(listener: &CmId, attached: &Attached, comm: CommId, reason: RejR
     if let Ok(mut cm) = attached.engine.cm() {
         let now = cm.now();
         // Of a datagram's there is nothing to say.
-        if cm.reject(now, comm, reason, ari, &[]).is_err() {
+        if cm.reject(comm, reason, ari, &[]).is_err() {
             cm.destroy(now, comm);
         }
         take_aftermath(listener, attached.device, comm);

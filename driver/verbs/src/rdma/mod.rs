@@ -28,8 +28,8 @@ pub(crate) use channel::{
     rdma_ack_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_get_cm_event,
 };
 pub(crate) use connect::{
-    rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
-    rdma_reject_ece,
+    connect_once, rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify,
+    rdma_reject, rdma_reject_ece,
 };
 pub(crate) use devices::{rdma_free_devices, rdma_get_devices};
 pub(crate) use endpoint::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};

@@ -11,7 +11,7 @@ use crate::layout::{
     RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel,
 };
 use crate::rdma::{
-    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect, rdma_create_event_channel,
+    connect_once, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_create_event_channel,
     rdma_create_id, rdma_create_qp, rdma_destroy_event_channel, rdma_destroy_id, rdma_destroy_qp,
     rdma_disconnect, rdma_get_cm_event, rdma_listen, rdma_migrate_id, rdma_reject,
     rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
@@ -209,9 +209,9 @@ impl CmId {
     /// # Errors
     /// If it cannot begin.
     pub fn connect(&self, param: &RdmaConnParam, private_data: &[u8]) -> Result<(), Errno> {
-        let mut param = with_private_data(param, private_data);
+        let param = with_private_data(param, private_data);
         // SAFETY: the parameters are only read.
-        check(unsafe { rdma_connect(self.0, &mut param) })
+        check(unsafe { connect_once(self.0, &param) })
     }
 
     /// Takes what a peer has asked for.

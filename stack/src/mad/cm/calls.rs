@@ -60,6 +60,7 @@ impl Cm {
             local_qpn: req.local_qpn & 0xff_ffff,
             is_xrc,
             ack_timeout: timeout,
+            max_refusals: connect.refused_retries.min(15),
             sent: Some(mad.clone()),
             ..self.outgoing(State::ReqSent, connect.cookie, connect.path, transaction_id)
         };
@@ -119,12 +120,7 @@ impl Cm {
     /// # Errors
     ///
     /// [`CmError::UnknownId`], [`CmError::State`], [`CmError::PrivateData`]
-    pub fn confirm(
-        &mut self,
-        _now: Instant,
-        id: CommId,
-        private_data: &[u8],
-    ) -> Result<(), CmError> {
+    pub fn confirm(&mut self, id: CommId, private_data: &[u8]) -> Result<(), CmError> {
         let conn = self.owned(id)?;
         if !matches!(conn.state, State::RepRcvd | State::MraRepSent) {
             return Err(CmError::State);
@@ -147,7 +143,6 @@ impl Cm {
     /// [`CmError::UnknownId`], [`CmError::State`], [`CmError::PrivateData`]
     pub fn reject(
         &mut self,
-        _now: Instant,
         id: CommId,
         reason: RejReason,
         ari: &[u8],
@@ -175,7 +170,7 @@ impl Cm {
     /// # Errors
     ///
     /// [`CmError::UnknownId`], [`CmError::State`]
-    pub fn delay(&mut self, _now: Instant, id: CommId) -> Result<(), CmError> {
+    pub fn delay(&mut self, id: CommId) -> Result<(), CmError> {
         self.owned(id)?;
         if self.send_mra(id.0) { Ok(()) } else { Err(CmError::State) }
     }
@@ -186,7 +181,7 @@ impl Cm {
     /// # Errors
     ///
     /// [`CmError::UnknownId`], [`CmError::State`]
-    pub fn established(&mut self, _now: Instant, id: CommId) -> Result<(), CmError> {
+    pub fn established(&mut self, id: CommId) -> Result<(), CmError> {
         match self.owned(id)?.state {
             State::RepSent | State::MraRepRcvd => {
                 self.establish(id.0, Box::default());
@@ -264,6 +259,7 @@ impl Cm {
         let transaction_id = self.transaction_id(id);
         let mad = Cm::datagram(&req, transaction_id, &private_data)?;
         let conn = Conn {
+            max_refusals: sidr.refused_retries.min(15),
             sent: Some(mad.clone()),
             ..self.outgoing(State::SidrReqSent, sidr.cookie, sidr.path, transaction_id)
         };
@@ -277,12 +273,7 @@ impl Cm {
     /// # Errors
     ///
     /// [`CmError::UnknownId`], [`CmError::State`], [`CmError::PrivateData`]
-    pub fn answer(
-        &mut self,
-        _now: Instant,
-        id: CommId,
-        answer: &SidrAccept<'_>,
-    ) -> Result<(), CmError> {
+    pub fn answer(&mut self, id: CommId, answer: &SidrAccept<'_>) -> Result<(), CmError> {
         match self.owned(id)?.state {
             State::Withdrawn => {}
             State::SidrReqRcvd => self.send_sidr_rep(id.0, answer)?,

@@ -78,8 +78,9 @@ pub struct Conn {
     pub resend_ns: u64,
     pub max_retries: u8,
     pub retries_left: u8,
-    /// How often the peer has said that nobody listens, and was asked again.
+    /// How often the peer has said that nobody listens, and was asked again; and may be.
     pub refusals: u8,
+    pub max_refusals: u8,
     /// The last message of the handshake, as it is sent again.
     pub sent: Option<Box<[u8; MAD_LEN]>>,
     /// When to look at it again; only the table changes it.
@@ -111,6 +112,7 @@ impl Conn {
             max_retries: 0,
             retries_left: 0,
             refusals: 0,
+            max_refusals: 0,
             sent: None,
             deadline: None,
             peer_name: None,

@@ -2,7 +2,7 @@
 
 use super::Cm;
 use super::codes::code_ns;
-use super::conn::State;
+use super::conn::{Conn, State};
 use crate::mad::message::{Dreq, Rep, Req, SidrReq};
 use crate::mad::{CmEventKind, RejReason};
 use crate::time::Instant;
@@ -54,10 +54,8 @@ impl Cm {
 
     /// Nobody listens: whether the request is to be sent again, in case somebody is about to.
     pub(super) fn ask_again(&mut self, now: Instant, id: u32) -> bool {
-        let allowed = self.config.refused_retries.min(15);
-        let Some(conn) = self.table.get_mut(id).filter(|conn| conn.refusals < allowed) else {
-            return false;
-        };
+        let may_be = |conn: &&mut Conn| conn.refusals < conn.max_refusals;
+        let Some(conn) = self.table.get_mut(id).filter(may_be) else { return false };
         let wait_ns = ASK_AGAIN_NS << conn.refusals;
         conn.refusals += 1;
         // The peer is there and hears: that it answers is no sign of a bad way.
