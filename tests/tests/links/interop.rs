@@ -1,9 +1,8 @@
 //! With the Linux kernel's rxe in a virtual machine, each side in each role.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use ferroce_tests::links::{Gateway, Lab, has_lost};
+use ferroce_tests::links::{Lab, Setup};
 use ferroce_tests::programs::{Pair, Running, free_port, have, limited};
 
 /// Program, and options of both sides but for the GID.
@@ -60,107 +59,71 @@ const UDADDY_PORT: u16 = 7174;
 const TRIES: u32 = 3;
 const GAVE_UP: &str = "transport retry counter exceeded";
 
-/// A gateway on the lab's wire, and how both sides name their addresses.
-struct Setup<'a> {
-    lab: &'a Lab,
-    capture: PathBuf,
-    guest_gid: &'static str,
-    /// By rdma_cm, the guest's and ours.
-    addresses: [&'static str; 2],
+/// One program in both directions, each side with its GID.
+fn both_ways(setup: &Setup, (program, options): &Row) -> Result<(), String> {
+    // Those of rdma-core call the GID's index -g, perftest -x.
+    let flag = if program.starts_with("ibv_") { "-g" } else { "-x" };
+    let arguments = |mut command: Command, gid, port: u16| {
+        command.args(options.split_whitespace()).args([flag, gid, "-p"]).arg(port.to_string());
+        command
+    };
+    let here = |port| arguments(setup.here(program), "1", port);
+    let there = |port| arguments(setup.lab.guest(program), setup.guest_gid(), port);
+    let port = free_port();
+    let (mut server, mut client) = (there(port), here(port));
+    let ready = |_: &Running| setup.lab.guest_listens(port);
+    let pair = Pair::when(&mut server, ready, client.arg(Lab::GUEST));
+    pair.check().map_err(|error| format!("to the guest: {error}"))?;
+    let port = free_port();
+    let (mut server, mut client) = (here(port), there(port));
+    let pair = Pair::of(&mut server, port, client.arg(Lab::HOST));
+    pair.check().map_err(|error| format!("from the guest: {error}"))
 }
 
-impl Setup<'_> {
-    /// A program of ours, recorded.
-    fn here(&self, program: &str) -> Command {
-        let mut command = self.lab.ferroce();
-        command.args(["run", "--pcap"]).arg(&self.capture).args(["--", program]);
-        command
-    }
-
-    /// One program in both directions, each side with its GID.
-    fn both_ways(&self, (program, options): &Row) -> Result<(), String> {
-        // Those of rdma-core call the GID's index -g, perftest -x.
-        let flag = if program.starts_with("ibv_") { "-g" } else { "-x" };
-        let arguments = |mut command: Command, gid, port: u16| {
-            command.args(options.split_whitespace()).args([flag, gid, "-p"]).arg(port.to_string());
-            command
-        };
-        let here = |port| arguments(self.here(program), "1", port);
-        let there = |port| arguments(self.lab.guest(program), self.guest_gid, port);
-        let port = free_port();
-        let (mut server, mut client) = (there(port), here(port));
-        let ready = |_: &Running| self.lab.guest_listens(port);
-        let pair = Pair::when(&mut server, ready, client.arg(Lab::GUEST));
-        pair.check().map_err(|error| format!("to the guest: {error}"))?;
-        let port = free_port();
-        let (mut server, mut client) = (here(port), there(port));
-        let pair = Pair::of(&mut server, port, client.arg(Lab::HOST));
-        pair.check().map_err(|error| format!("from the guest: {error}"))
-    }
-
-    fn run(&self, row: &Row) -> Result<(), String> {
-        let mut outcome = self.both_ways(row);
-        for _ in 1..TRIES {
-            match &outcome {
-                Err(error) if error.contains(GAVE_UP) => outcome = self.both_ways(row),
-                _ => break,
-            }
+fn run(setup: &Setup, row: &Row) -> Result<(), String> {
+    let mut outcome = both_ways(setup, row);
+    for _ in 1..TRIES {
+        match &outcome {
+            Err(error) if error.contains(GAVE_UP) => outcome = both_ways(setup, row),
+            _ => break,
         }
-        outcome.map_err(|error| format!("{} {}: {error}", row.0, row.1))
     }
+    outcome.map_err(|error| format!("{} {}: {error}", row.0, row.1))
+}
 
-    /// One program that connects, in both directions.
-    fn connect(&self, (program, server, client): &Connection) -> Result<(), String> {
-        let [guest, host] = self.addresses;
-        let of_server = program.split(' ').next().unwrap_or_default();
-        let of_client = program.split(' ').next_back().unwrap_or_default();
-        let arguments = |mut command: Command, options: &str, address, port: u16| {
-            if *program != UDADDY {
-                command.args(["-p", &port.to_string()]);
-            }
-            command.args(options.split(' ')).arg(address);
-            command
-        };
-        let any_port = || if *program == UDADDY { UDADDY_PORT } else { free_port() };
-        let port = any_port();
-        let mut to = arguments(self.lab.guest(of_server), server, guest, port);
-        let ready = |_: &Running| self.lab.guest_listens(port);
-        let mut from = arguments(self.here(of_client), client, guest, port);
-        let pair = Pair::when(&mut to, ready, &mut from);
-        pair.check().map_err(|error| format!("{program} to the guest: {error}"))?;
-        let port = any_port();
-        let mut to = arguments(self.here(of_server), server, host, port);
-        let ready = |_: &Running| self.lab.fabric_listens(port);
-        let mut from = arguments(self.lab.guest(of_client), client, host, port);
-        let pair = Pair::when(&mut to, ready, &mut from);
-        pair.check().map_err(|error| format!("{program} from the guest: {error}"))
-    }
+/// One program that connects, in both directions.
+fn connect(setup: &Setup, (program, server, client): &Connection) -> Result<(), String> {
+    let of_server = program.split(' ').next().unwrap_or_default();
+    let of_client = program.split(' ').next_back().unwrap_or_default();
+    let arguments = |mut command: Command, options: &str, address, port: u16| {
+        if *program != UDADDY {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(options.split(' ')).arg(address);
+        command
+    };
+    let any_port = || if *program == UDADDY { UDADDY_PORT } else { free_port() };
+    let port = any_port();
+    let mut to = arguments(setup.lab.guest(of_server), server, setup.guest, port);
+    let ready = |_: &Running| setup.lab.guest_listens(port);
+    let mut from = arguments(setup.here(of_client), client, setup.guest, port);
+    let pair = Pair::when(&mut to, ready, &mut from);
+    pair.check().map_err(|error| format!("{program} to the guest: {error}"))?;
+    let port = any_port();
+    let mut to = arguments(setup.here(of_server), server, setup.host, port);
+    let ready = |_: &Running| setup.lab.fabric_listens(port);
+    let mut from = arguments(setup.lab.guest(of_client), client, setup.host, port);
+    let pair = Pair::when(&mut to, ready, &mut from);
+    pair.check().map_err(|error| format!("{program} from the guest: {error}"))
 }
 
 /// Runs every program over a link, and looks at everything that has passed.
 fn over(lab: &Lab, link: &str, address: &'static str, rows: &[Row], connections: &[Connection]) {
-    let guest_gid = if address.contains(':') { "2" } else { "1" };
-    let gateway = Gateway::start(&mut lab.ferroce(), link, &["--addr", address]);
-    let name = format!("{}.pcapng", link.replace([':', '/'], "-") + guest_gid);
-    let peer = if address.contains(':') { Lab::GUEST_IPV6 } else { Lab::GUEST };
-    let capture = lab.home().join(name);
-    let setup = Setup { lab, capture, guest_gid, addresses: [peer, address] };
-    let rows = rows.iter().filter_map(|row| setup.run(row).err());
-    let connections = connections.iter().filter_map(|row| setup.connect(row).err());
+    let setup = Setup::start(lab, link, address);
+    let rows = rows.iter().filter_map(|row| run(&setup, row).err());
+    let connections = connections.iter().filter_map(|row| connect(&setup, row).err());
     let failed: Vec<String> = rows.chain(connections).collect();
-    let ended = gateway.end();
-    eprintln!("{link} {address}: {}", ended.out.lines().last().unwrap_or_default());
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-    ended.check().unwrap_or_else(|error| panic!("{error}"));
-    assert!(!has_lost(&ended), "{ended}");
-    let decoded = limited(lab.ferroce().args(["decode", "--verify"]).arg(&setup.capture));
-    assert!(decoded.out.contains("no violation"), "{}", tail(&decoded.out));
-}
-
-fn tail(text: &str) -> &str {
-    let start = text.len().saturating_sub(4000);
-    let at = text.char_indices().map(|(at, _)| at).find(|at| *at >= start);
-    &text[at.unwrap_or_default()..]
+    setup.end(&failed);
 }
 
 /// A guest on a wire of this MTU, and all that is needed.
