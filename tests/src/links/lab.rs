@@ -8,12 +8,16 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::programs::{Fabric, Installed, Running, is_root};
 
 /// A virtual machine without help from the processor takes its time.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// One at a time: a guest takes a processor for itself.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A guest and this machine on a wire of their own; all of it vanishes at the end.
 #[derive(Debug)]
@@ -22,6 +26,7 @@ pub struct Lab {
     state: PathBuf,
     network: String,
     fabric: Fabric,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Lab {
@@ -49,9 +54,10 @@ impl Lab {
             eprintln!("skipped: the virtual machine's wire needs root");
             return None;
         }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let state = env::temp_dir().join(format!("ferroce-lab-{}-{mtu}", process::id()));
         let network = format!("frl{}m{mtu}", process::id());
-        let lab = Lab { script, state, network, fabric: Fabric::new() };
+        let lab = Lab { script, state, network, fabric: Fabric::new(), _turn: turn };
         let mtu_text = mtu.to_string();
         for arguments in [&["build"][..], &["up", "--netns", &lab.network, "--mtu", &mtu_text]] {
             let ended = Running::start_within(lab.script().args(arguments), LIMIT).wait();

@@ -4,5 +4,6 @@
 
 #![forbid(unsafe_code)]
 
+mod connections;
 mod interop;
 mod veth;
