@@ -48,6 +48,7 @@ const CONNECTIONS: &[Connection] = &[
     ("ucmatose", "-c 3 -C 5 -b", "-c 3 -C 5 -s"),
     (UDADDY, "-c 3 -C 5 -b", "-c 3 -C 5 -s"),
     ("rdma_server rdma_client", "-s", "-s"),
+    ("rstream", "-S 20000 -C 10 -I 5 -T v -b", "-S 20000 -C 10 -I 5 -T v -s"),
 ];
 
 /// Its port cannot be chosen.
