@@ -155,15 +155,16 @@ impl Host {
     fn start(&mut self, now: Instant, len: usize, is_datagram: bool, cookie: u64) {
         let (own, other) = (self.side.host, 3 - self.side.host);
         let ip = IpHeader { source: gid(own).to_ip(), destination: gid(other).to_ip(), ..ip() };
-        let path = path(own, other);
+        let (ip, path) = (Some(ip), path(own, other));
+        let refused_retries = (len % 4) as u8;
         let (started, phase) = if is_datagram {
             let bytes = private(len % 181);
-            let sidr = SidrConnect { cookie, path, ip: Some(ip), ..resolve(&bytes) };
+            let sidr = SidrConnect { cookie, path, refused_retries, ip, ..resolve(&bytes) };
             (self.side.cm.resolve(now, &sidr), Phase::Resolving)
         } else {
             let bytes = private(len % 57);
             let qpn = self.next_qpn();
-            let asked = Connect { cookie, path, qpn, ip: Some(ip), ..connect(&bytes) };
+            let asked = Connect { cookie, path, qpn, refused_retries, ip, ..connect(&bytes) };
             (self.side.cm.connect(now, &asked), Phase::Asking)
         };
         match started {
