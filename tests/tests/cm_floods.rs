@@ -106,6 +106,33 @@ fn requests_taken_back_keep_their_places_until_their_owner_looks() {
 }
 
 #[test]
+fn a_request_in_hand_leaves_room_for_another() {
+    let mut pair = Pair::default();
+    pair.passive.cm.listen(ServiceId(77), None, 1, 44).unwrap();
+    let ask = |pair: &mut Pair, n: u32| {
+        let asked = Connect { service: ServiceId(77), qpn: Qpn(0x1000 + n), ..connect(b"") };
+        pair.active.cm.connect(pair.now, &asked).unwrap();
+        pair.exchange();
+    };
+    for n in 0..3 {
+        ask(&mut pair, n);
+        let id = pair.passive.event().id;
+        pair.passive.cm.take(id);
+        // It is counted once.
+        pair.passive.cm.take(id);
+        if n == 1 {
+            pair.passive.cm.destroy(pair.now, id);
+        }
+        pair.exchange();
+    }
+    pair.active.events();
+    ask(&mut pair, 3);
+    ask(&mut pair, 4);
+    let CmEventKind::Rejected { reason, .. } = pair.active.event().kind else { panic!() };
+    assert_eq!(reason, RejReason::NO_RESOURCES);
+}
+
+#[test]
 fn a_flood_of_resolutions_fills_the_backlog_and_no_more() {
     let mut cm = host();
     flood(&mut cm, sidr_req);

@@ -245,7 +245,7 @@ SIDR_REQ sent
     SIDR_REQ: SIDR_REP 1
     SIDR_REP: SidrReply
     time: SIDR_REQ
-    peer died: Unreachable
+    peer died: SidrReply
 REQ sent
     REQ: REJ 8
     MRA(REQ): waits
@@ -255,7 +255,7 @@ REQ sent
     SIDR_REQ: SIDR_REP 1
     time: REQ
     destroy: REJ 4
-    peer died: Unreachable
+    peer died: Rejected
 MRA(REQ) rcvd
     REQ: REJ 8
     REJ: Rejected
@@ -264,21 +264,21 @@ MRA(REQ) rcvd
     SIDR_REQ: SIDR_REP 1
     time: REQ
     destroy: REJ 4
-    peer died: Unreachable
+    peer died: Rejected
 REP rcvd
     REJ: Rejected
     REP: MRA(REP)
     DREQ: DREP, Disconnected
     SIDR_REQ: SIDR_REP 1
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 MRA(REP) sent
     REJ: Rejected
     REP: MRA(REP)
     DREQ: DREP, Disconnected
     SIDR_REQ: SIDR_REP 1
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 established, active
     REJ: Disconnected
     REP: RTU
@@ -305,14 +305,14 @@ REQ rcvd
     DREQ: DREP
     SIDR_REQ: SidrRequest
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 MRA(REQ) sent
     REQ: MRA(REQ)
     REJ: Rejected
     DREQ: DREP
     SIDR_REQ: SidrRequest
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 withdrawn
     DREQ: DREP
     SIDR_REQ: SidrRequest
@@ -324,7 +324,7 @@ REP sent
     SIDR_REQ: SidrRequest
     time: REP
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 MRA(REP) rcvd
     REJ: Rejected
     RTU: Established
@@ -332,7 +332,7 @@ MRA(REP) rcvd
     SIDR_REQ: SidrRequest
     time: REP
     destroy: REJ 28
-    peer died: Unreachable
+    peer died: Rejected
 established, passive
     REJ: Disconnected
     DREQ: DREP, Disconnected

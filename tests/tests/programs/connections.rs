@@ -69,17 +69,20 @@ const CONNECT_REQUEST: &str = "RDMA_CM_EVENT_CONNECT_REQUEST";
 const CONNECT_RESPONSE: &str = "RDMA_CM_EVENT_CONNECT_RESPONSE";
 const ESTABLISHED: &str = "RDMA_CM_EVENT_ESTABLISHED";
 const DISCONNECTED: &str = "RDMA_CM_EVENT_DISCONNECTED";
-const UNREACHABLE: &str = "RDMA_CM_EVENT_UNREACHABLE";
+/// 28: rejected by the program, as Linux says for one that is gone.
+const REJECTED: &str = "RDMA_CM_EVENT_REJECTED 28";
+/// A request that has no answer yet is not spoken of: who answers it finds out.
+const NOTHING: &str = "";
 
 /// The client's mode and wish; the event, on the server's side or the client's, after which one
-/// dies; and the event that tells the other.
+/// dies; and the event that tells the other. The same as with Linux.
 type Death = (&'static str, &'static str, (Victim, &'static str), Victim, &'static str);
 
 const DEATHS: [Death; 6] = [
-    ("watch", "hold", (Victim::Server, CONNECT_REQUEST), Victim::Server, UNREACHABLE),
-    ("watch", "hold", (Victim::Server, CONNECT_REQUEST), Victim::Client, UNREACHABLE),
-    ("half", "accept", (Victim::Client, CONNECT_RESPONSE), Victim::Server, UNREACHABLE),
-    ("half", "accept", (Victim::Client, CONNECT_RESPONSE), Victim::Client, UNREACHABLE),
+    ("watch", "hold", (Victim::Server, CONNECT_REQUEST), Victim::Server, REJECTED),
+    ("watch", "hold", (Victim::Server, CONNECT_REQUEST), Victim::Client, NOTHING),
+    ("half", "accept", (Victim::Client, CONNECT_RESPONSE), Victim::Server, REJECTED),
+    ("half", "accept", (Victim::Client, CONNECT_RESPONSE), Victim::Client, REJECTED),
     ("watch", "accept", (Victim::Server, ESTABLISHED), Victim::Server, DISCONNECTED),
     ("watch", "accept", (Victim::Server, ESTABLISHED), Victim::Client, DISCONNECTED),
 ];

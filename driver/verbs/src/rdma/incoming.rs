@@ -103,13 +103,15 @@ fn rejected(id: &CmId, status: c_int, private_data: &[u8]) -> Option<Made> {
 }
 
 /// The connection manager has forgotten the connection, unless it is a request without an answer;
-/// whether the program is not to know, because it has been told of another failure.
+/// whether the program is not to know. It has been told of another failure, or finds out when it
+/// answers: Linux tells nothing of an id before.
 fn forget(id: &CmId) -> bool {
     let mut state = id.state();
-    if state.phase != Phase::Requested {
+    let is_request = state.phase == Phase::Requested;
+    if !is_request {
         state.comm = None;
     }
-    state.has_failed
+    state.has_failed || is_request
 }
 
 /// The peer accepts: the QP goes to RTS and the peer is told, unless the program does both.
@@ -298,6 +300,8 @@ fn adopt(
     child.state().comm = Some(comm);
     let mut cm = attached.engine.cm()?;
     cm.set_cookie(comm, child.cookie);
+    // As with Linux, the backlog is what the program has not got yet.
+    cm.take(comm);
     for queued in take_aftermath(listener, attached.device, comm) {
         child.post(queued.what);
     }

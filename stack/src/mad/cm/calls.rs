@@ -8,7 +8,7 @@ use crate::mad::message::{
 };
 use crate::mad::{
     Accept, CmError, CmEventKind, CommId, Connect, IpHeader, Path, RejReason, SidrAccept,
-    SidrConnect,
+    SidrConnect, SidrReply,
 };
 use crate::time::Instant;
 use crate::verbs::{QpType, Qpn};
@@ -70,6 +70,15 @@ impl Cm {
         Ok(CommId(id))
     }
 
+    /// Who listens has a request in hand, and answers it when it likes: it counts no more among
+    /// those that the listener holds. An ID that is not there is no error.
+    pub fn take(&mut self, id: CommId) {
+        let Some(conn) = self.table.get_mut(id.0) else { return };
+        if let Some(listener) = conn.listener.take() {
+            self.listeners.answered(listener);
+        }
+    }
+
     /// Accepts a request (REP). [`Established`](CmEventKind::Established),
     /// [`Rejected`](CmEventKind::Rejected), [`Unreachable`](CmEventKind::Unreachable) or
     /// [`Disconnected`](CmEventKind::Disconnected) follows.
@@ -107,9 +116,7 @@ impl Cm {
         conn.retries_left = conn.max_retries;
         conn.sent = Some(mad.clone());
         let (path, resend_at) = (conn.path, now + conn.resend_ns);
-        if let Some(listener) = conn.listener.take() {
-            self.listeners.answered(listener);
-        }
+        self.take(id);
         self.table.arm(id.0, resend_at);
         self.send::<Rep>(path, mad);
         Ok(())
@@ -283,20 +290,28 @@ impl Cm {
         Ok(())
     }
 
-    /// The peer's process is gone, as somebody knows who need not ask it. Of an established
-    /// connection this is as if the peer had ended it, otherwise as if no resend had been
-    /// answered; nothing is sent.
+    /// The peer's process is gone, as somebody knows who need not ask it. This is as if the peer
+    /// had said what Linux says for a process that is killed: an established connection is ended,
+    /// a request or reply rejected. Nothing is sent.
     pub fn peer_died(&mut self, now: Instant, id: CommId) {
-        match self.table.get(id.0).map(|conn| conn.state) {
-            Some(State::Established | State::DreqSent) => {
-                self.enter_timewait(now, id.0, Box::default());
+        let Some(state) = self.table.get(id.0).map(|conn| conn.state) else { return };
+        let reason = match state {
+            State::SidrReqSent => {
+                let private_data = Box::new([0; DATA_LEN - SidrRep::PRIVATE_DATA]);
+                let reply =
+                    SidrReply { status: SidrRep::REJECTED, qpn: Qpn(0), qkey: 0, private_data };
+                self.tell(id.0, CmEventKind::SidrReply(Box::new(reply)));
+                return self.forget(id.0);
             }
-            Some(State::ReqRcvd | State::MraReqSent | State::SidrReqRcvd) => {
-                self.withdraw(id.0, CmEventKind::Unreachable);
-            }
-            Some(State::Withdrawn | State::Timewait) | None => {}
-            Some(_) => self.give_up(id.0),
-        }
+            // Whose request it is would say nothing.
+            State::SidrReqRcvd => return self.withdraw(id.0, CmEventKind::Unreachable),
+            State::Withdrawn | State::Timewait => return,
+            State::ReqRcvd | State::MraReqSent => RejReason::TIMEOUT,
+            _ => RejReason::CONSUMER,
+        };
+        let private_data = Box::new([0; DATA_LEN - Rej::PRIVATE_DATA]);
+        let why = CmEventKind::Rejected { reason, ari: Box::default(), private_data };
+        self.be_rejected(now, id.0, state, why);
     }
 
     fn max_retries(&self) -> u8 {

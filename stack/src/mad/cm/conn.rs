@@ -60,7 +60,7 @@ pub struct Conn {
     pub path: Path,
     /// Of REQ and what answers it; of SIDR_REQ.
     pub transaction_id: u64,
-    /// Of a request not yet answered.
+    /// Of a request that it holds.
     pub listener: Option<ListenerId>,
     /// The peer's communication ID; that of the exchange it asks for.
     pub remote_id: Option<u32>,

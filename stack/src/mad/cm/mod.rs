@@ -61,9 +61,10 @@ impl Cm {
 
     /// Waits for requests for `service` to `address`: any of its family if it is the unspecified
     /// one, any at all if there is none. Who listens to the very address is asked first, then who
-    /// listens to its family. At least one and at most `backlog` unanswered requests are held; more
-    /// are rejected with [`RejReason::NO_RESOURCES`](super::RejReason::NO_RESOURCES). Events of a
-    /// request have `cookie` until it has its own.
+    /// listens to its family. At least one and at most `backlog` requests are held that are neither
+    /// answered nor [taken](Cm::take); more are rejected with
+    /// [`RejReason::NO_RESOURCES`](super::RejReason::NO_RESOURCES). Events of a request have
+    /// `cookie` until it has its own.
     ///
     /// # Errors
     ///

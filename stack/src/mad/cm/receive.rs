@@ -202,6 +202,13 @@ impl Cm {
         match state {
             State::ReqSent | State::MraReqRcvd
                 if rej.reason == RejReason::INVALID_SERVICE_ID && self.ask_again(now, id) => {}
+            _ => self.be_rejected(now, id, state, why),
+        }
+    }
+
+    /// The peer does not want the connection, or not any more.
+    pub(super) fn be_rejected(&mut self, now: Instant, id: u32, state: State, why: CmEventKind) {
+        match state {
             State::ReqSent
             | State::MraReqRcvd
             | State::RepRcvd
