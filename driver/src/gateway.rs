@@ -26,8 +26,7 @@ use crate::fabric::{
     FabricError, GatewayNote, Member, Received, Report, Route, Sent, WakeWord, destination,
 };
 use crate::link::{
-    Frames, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Silence, Watch,
-    count,
+    Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Silence, Watch, count,
 };
 use crate::sys::{self, LentFd};
 
@@ -149,7 +148,6 @@ impl Gateway {
             shared: shared.clone(),
             member: outward,
             sender,
-            frames: Frames::default(),
             device: note.link.clone(),
             answered: 0,
         };
@@ -239,7 +237,6 @@ struct Outward {
     shared: Arc<Shared>,
     member: Member,
     sender: Box<dyn LinkSender>,
-    frames: Frames,
     /// As which reports name it.
     device: String,
     /// The number of the last question for a report that was answered.
@@ -252,9 +249,8 @@ impl Outward {
             if self.shared.neighbours_changed.swap(false, Ordering::SeqCst) {
                 self.sender.neighbours_changed()?;
             }
-            self.take();
-            if !self.frames.is_empty() {
-                self.sender.send(&mut self.frames)?;
+            if self.take() {
+                self.sender.flush()?;
                 continue;
             }
             self.member.found_nothing();
@@ -266,12 +262,15 @@ impl Outward {
         Ok(())
     }
 
-    fn take(&mut self) {
-        self.frames.clear();
-        while !self.frames.is_full() {
-            let Some(Received { len, .. }) = self.member.receive(self.frames.room()) else { break };
-            self.frames.push(len);
+    /// Takes frames as far as there is room for them, and says whether there were any.
+    fn take(&mut self) -> bool {
+        let mut any = false;
+        while !self.sender.is_full() {
+            let Some(Received { len, .. }) = self.member.receive(self.sender.room()) else { break };
+            self.sender.push(len);
+            any = true;
         }
+        any
     }
 
     /// Sleeps unless there is something to do.
@@ -329,27 +328,27 @@ struct Inward {
 
 impl Inward {
     fn run(&mut self) -> io::Result<()> {
-        let mut frames = Frames::default();
         while !self.shared.stopped.load(Ordering::SeqCst) {
-            match self.receiver.receive(&mut frames) {
+            match self.receiver.fetch() {
                 // It may come up again.
-                Err(error) if error.kind() == io::ErrorKind::NetworkDown => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                outcome => outcome?,
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(true) => self.deliver_all(),
+                Ok(false) => self.sleep()?,
             }
-            if frames.is_empty() {
-                self.sleep()?;
-                continue;
-            }
-            for index in 0..frames.len() {
-                // One of no bytes is what the link has dropped.
-                if let frame @ [_, ..] = frames.get(index) {
-                    self.deliver(frame);
-                }
-            }
-            self.member.flush_wakes();
         }
         Ok(())
+    }
+
+    /// Puts all frames fetched where they belong.
+    fn deliver_all(&mut self) {
+        let Inward { shared, member, receiver, patience_ns, .. } = self;
+        while let Some(frame) = receiver.next() {
+            let mut delivery = Delivery { counters: &shared.counters, member, patience_ns };
+            delivery.deliver(frame);
+        }
+        self.member.flush_wakes();
     }
 
     /// Sleeps until something has come, or changed.
@@ -375,10 +374,20 @@ impl Inward {
         }
         Ok(())
     }
+}
 
+/// Where frames from the link go.
+#[derive(Debug)]
+struct Delivery<'a> {
+    counters: &'a LinkCounters,
+    member: &'a mut Member,
+    patience_ns: &'a mut [u64; 256],
+}
+
+impl Delivery<'_> {
     /// Puts a frame where it belongs, or counts it as lost.
     fn deliver(&mut self, frame: &[u8]) {
-        let counters = self.shared.counters.clone();
+        let counters = self.counters;
         count(&counters.link_received, 1);
         let Some((gid, qpn, datagram)) = destination(frame) else {
             count(&counters.lost.not_roce, 1);
@@ -406,17 +415,17 @@ impl Inward {
             match self.member.send(to, frame, NO_TAG) {
                 Sent::Done => {
                     self.patience_ns[slot] = PATIENCE_NS.min(patience_ns + PATIENCE_PER_FRAME_NS);
-                    count(&self.shared.counters.delivered, 1);
+                    count(&self.counters.delivered, 1);
                     return;
                 }
                 Sent::Gone => {
-                    count(&self.shared.counters.lost.no_member, 1);
+                    count(&self.counters.lost.no_member, 1);
                     return;
                 }
                 Sent::Full => {
                     let wait_ns = RETRY.as_nanos() as u64;
                     if !is_patient || patience_ns < wait_ns {
-                        count(&self.shared.counters.lost.ring_full, 1);
+                        count(&self.counters.lost.ring_full, 1);
                         return;
                     }
                     self.member.flush_wakes();

@@ -1,10 +1,11 @@
 //! Links to real networks, as a gateway holds them: a network interface by packet socket
 //! ([`packet`](LinkName::Packet)), or a UDP socket ([`udp`](LinkName::Udp)).
 //!
-//! A link has two halves, one for each direction and thread. Both move [`Frames`]: whole Ethernet
-//! frames, as the members of the fabric exchange them, whatever the link makes of them.
+//! A link has two halves, one for each direction, which two threads may have. Both move whole
+//! Ethernet frames, as the members of the fabric exchange them, whatever the link makes of them.
 
 mod filter;
+mod frames;
 mod neighbour;
 mod netlink;
 mod packet;
@@ -21,13 +22,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fabric::FRAME_MAX;
+use frames::{BATCH, Frames};
 
 pub use neighbour::Watch;
 pub use silence::Silence;
-
-/// Frames moved at a time.
-pub const BATCH: usize = 32;
 
 /// Which link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,103 +69,6 @@ impl fmt::Display for LinkName {
         match self {
             LinkName::Packet(name) => write!(f, "packet:{name}"),
             LinkName::Udp(ip) => write!(f, "udp:{ip}"),
-        }
-    }
-}
-
-/// A batch of frames.
-#[derive(Debug)]
-pub struct Frames {
-    bytes: Box<[u8]>,
-    lens: [usize; BATCH],
-    count: usize,
-}
-
-impl Default for Frames {
-    /// An empty batch.
-    fn default() -> Frames {
-        let bytes = vec![0; BATCH * Frames::STRIDE].into_boxed_slice();
-        Frames { bytes, lens: [0; BATCH], count: 0 }
-    }
-}
-
-impl Frames {
-    /// Room for a frame: what a member takes, in whole cache lines.
-    const STRIDE: usize = FRAME_MAX.next_multiple_of(64);
-
-    /// Takes all frames out.
-    pub fn clear(&mut self) {
-        self.count = 0;
-    }
-
-    /// Whether it holds as many as it can.
-    pub fn is_full(&self) -> bool {
-        self.count == BATCH
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// How many it holds.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Where the next frame is written, at its start; [`Frames::push`] follows.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the batch is full.
-    pub fn room(&mut self) -> &mut [u8] {
-        let start = self.count * Frames::STRIDE;
-        &mut self.bytes[start..][..FRAME_MAX]
-    }
-
-    /// Adds the frame of `len` bytes that is where [`Frames::room`] said.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the batch is full or the frame longer than the room.
-    pub fn push(&mut self, len: usize) {
-        assert!(!self.is_full() && len <= FRAME_MAX);
-        self.lens[self.count] = len;
-        self.count += 1;
-    }
-
-    /// A frame of the batch.
-    ///
-    /// # Panics
-    ///
-    /// Panics if there are not so many.
-    pub fn get(&self, index: usize) -> &[u8] {
-        assert!(index < self.count);
-        &self.bytes[index * Frames::STRIDE..][..self.lens[index]]
-    }
-
-    /// As [`Frames::get`], to change it.
-    ///
-    /// # Panics
-    ///
-    /// Panics if there are not so many.
-    pub fn get_mut(&mut self, index: usize) -> &mut [u8] {
-        assert!(index < self.count);
-        &mut self.bytes[index * Frames::STRIDE..][..self.lens[index]]
-    }
-
-    /// The room of every frame the batch can hold, from `offset` on.
-    fn rooms(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
-        let rooms = self.bytes.chunks_exact_mut(Frames::STRIDE);
-        rooms.map(move |room| &mut room[offset..FRAME_MAX])
-    }
-
-    /// Keeps the first `count` rooms as frames of these lengths; one of length 0 has no bytes.
-    fn set(&mut self, lens: impl Iterator<Item = usize>) {
-        self.count = 0;
-        for (slot, len) in self.lens.iter_mut().zip(lens) {
-            *slot = len.min(FRAME_MAX);
-            self.count += 1;
         }
     }
 }
@@ -242,15 +143,20 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
 
 /// The half of a link by which frames arrive.
 pub trait LinkReceiver: Send + fmt::Debug {
-    /// Readable when frames are there.
+    /// Readable when frames have arrived that are not fetched yet.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Replaces what is in the batch by frames that have arrived, without waiting; none if there
-    /// are none.
+    /// Takes from the system what has arrived, without waiting, unless there are frames left of
+    /// the last time. Says whether there are any.
     ///
     /// # Errors
     /// If the link is down, which may pass (`NetworkDown`), or gone.
-    fn receive(&mut self, frames: &mut Frames) -> io::Result<()>;
+    fn fetch(&mut self) -> io::Result<bool>;
+
+    /// The next of the frames fetched: whole, of at most
+    /// [`FRAME_MAX`](crate::fabric::FRAME_MAX) bytes, and the caller's to change until the next
+    /// call. What was dropped of them is counted.
+    fn next(&mut self) -> Option<&mut [u8]>;
 
     /// Looks, after the [`Watch`] has told of a change, whether the link is still there.
     ///
@@ -259,19 +165,36 @@ pub trait LinkReceiver: Send + fmt::Debug {
     fn look(&self) -> io::Result<()>;
 }
 
-/// The half of a link by which frames leave.
+/// The half of a link by which frames leave. They are written where [`LinkSender::room`] says, and
+/// stay there until they are sent.
 pub trait LinkSender: Send + fmt::Debug {
-    /// Sends every frame, in order, or counts it as lost; may change them. Waits for room, but not
-    /// for ever.
+    /// Whether there is no room before [`LinkSender::flush`].
+    fn is_full(&self) -> bool;
+
+    /// Where the next frame is written, at its start:
+    /// [`FRAME_MAX`](crate::fabric::FRAME_MAX) bytes, which hold anything.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn room(&mut self) -> &mut [u8];
+
+    /// Adds the frame of `len` bytes that is where [`LinkSender::room`] said, or counts why it
+    /// cannot be sent. Its Ethernet addresses may be anything.
+    ///
+    /// # Panics
+    /// If there is no such room.
+    fn push(&mut self, len: usize);
+
+    /// Sends every frame, in order, or counts it as lost. Waits for room, but not for ever.
     ///
     /// # Errors
     /// If the link is gone.
-    fn send(&mut self, frames: &mut Frames) -> io::Result<()>;
+    fn flush(&mut self) -> io::Result<()>;
 
     /// Tells that neighbours or routes have changed: what has waited for them may go.
     ///
     /// # Errors
-    /// As [`LinkSender::send`].
+    /// As [`LinkSender::flush`].
     fn neighbours_changed(&mut self) -> io::Result<()>;
 }
 
@@ -371,19 +294,6 @@ mod tests {
         }
         for text in ["udp:", "udp:0.0.0.0", "udp:::", "udp:ff02::1", "udp:host"] {
             assert!(text.parse::<LinkName>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_batch_keeps_each_frame_apart() {
-        let mut frames = Frames::default();
-        for len in 1..=BATCH {
-            frames.room()[..len].fill(len as u8);
-            frames.push(len);
-        }
-        assert!(frames.is_full());
-        for index in 0..BATCH {
-            assert_eq!(frames.get(index), vec![index as u8 + 1; index + 1]);
         }
     }
 }

@@ -62,11 +62,16 @@ pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError>
         mac: info.mac,
         mtu: info.mtu,
         neighbours,
+        frames: Frames::default(),
         held: VecDeque::new(),
         counters: counters.clone(),
     };
-    let receiver =
-        PacketReceiver { socket: receive, index: info.index, counters: counters.clone() };
+    let receiver = PacketReceiver {
+        socket: receive,
+        index: info.index,
+        frames: Frames::default(),
+        counters: counters.clone(),
+    };
     Ok(Link {
         receiver: Box::new(receiver),
         sender: Box::new(sender),
@@ -99,6 +104,7 @@ fn sockets(index: u32) -> io::Result<(Socket, Socket)> {
 struct PacketReceiver {
     socket: Socket,
     index: u32,
+    frames: Frames,
     counters: Arc<LinkCounters>,
 }
 
@@ -107,19 +113,26 @@ impl LinkReceiver for PacketReceiver {
         self.socket.as_fd()
     }
 
-    fn receive(&mut self, frames: &mut Frames) -> io::Result<()> {
-        frames.clear();
+    fn fetch(&mut self) -> io::Result<bool> {
+        if self.frames.has_next() {
+            return Ok(true);
+        }
+        self.frames.clear();
         let mut arrivals = [Arrival::NONE; BATCH];
-        let received = match self.socket.receive_batch(frames.rooms(0), &mut arrivals) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+        let received = match self.socket.receive_batch(self.frames.rooms(0), &mut arrivals) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             outcome => outcome?,
         };
         let arrivals = &arrivals[..received];
         let cut = arrivals.iter().filter(|arrival| arrival.truncated).count();
         count(&self.counters.lost.too_long, cut as u64);
         // A frame that was cut is none.
-        frames.set(arrivals.iter().map(|a| if a.truncated { 0 } else { a.len }));
-        Ok(())
+        self.frames.set(arrivals.iter().map(|a| if a.truncated { 0 } else { a.len }));
+        Ok(true)
+    }
+
+    fn next(&mut self) -> Option<&mut [u8]> {
+        self.frames.next()
     }
 
     fn look(&self) -> io::Result<()> {
@@ -138,27 +151,39 @@ struct PacketSender {
     mac: Mac,
     mtu: usize,
     neighbours: Neighbours,
+    frames: Frames,
     held: VecDeque<(IpAddr, Vec<u8>)>,
     counters: Arc<LinkCounters>,
 }
 
 impl LinkSender for PacketSender {
-    fn send(&mut self, frames: &mut Frames) -> io::Result<()> {
+    fn is_full(&self) -> bool {
+        self.frames.is_full()
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        self.frames.room()
+    }
+
+    fn push(&mut self, len: usize) {
+        if self.prepare(len) {
+            self.frames.push(len);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         // What has waited goes first.
         if !self.held.is_empty() && self.neighbours.have_changed() {
             self.neighbours_changed()?;
         }
-        let mut ready = [false; BATCH];
-        for (index, ready) in ready.iter_mut().enumerate().take(frames.len()) {
-            *ready = self.prepare(frames.get_mut(index));
-        }
         let mut departures = [Departure { bytes: &[], to: None }; BATCH];
-        let mut waiting = 0;
-        for index in (0..frames.len()).filter(|&index| ready[index]) {
-            departures[waiting].bytes = frames.get(index);
-            waiting += 1;
+        let count = self.frames.len();
+        for (index, departure) in departures[..count].iter_mut().enumerate() {
+            departure.bytes = self.frames.get(index);
         }
-        self.send_all(&departures[..waiting])
+        self.send_all(&departures[..count])?;
+        self.frames.clear();
+        Ok(())
     }
 
     fn neighbours_changed(&mut self) -> io::Result<()> {
@@ -166,7 +191,7 @@ impl LinkSender for PacketSender {
             let Some((to, mut frame)) = self.held.pop_front() else { break };
             match self.neighbours.outcome(to) {
                 NextHop::Mac(mac) => {
-                    self.address(&mut frame, mac);
+                    address(&mut frame, mac, self.mac);
                     self.send_all(&[Departure { bytes: &frame, to: None }])?;
                 }
                 NextHop::Asked => self.held.push_back((to, frame)),
@@ -178,8 +203,9 @@ impl LinkSender for PacketSender {
 }
 
 impl PacketSender {
-    /// Gives a frame its Ethernet addresses; false if it does not go now.
-    fn prepare(&mut self, frame: &mut [u8]) -> bool {
+    /// Gives the next frame its Ethernet addresses; false if it does not go now.
+    fn prepare(&mut self, len: usize) -> bool {
+        let frame = &mut self.frames.room()[..len];
         let Some((gid, ..)) = destination(frame) else {
             count(&self.counters.lost.not_roce, 1);
             return false;
@@ -191,28 +217,23 @@ impl PacketSender {
         let to = gid.to_ip();
         match self.neighbours.next_hop(to) {
             NextHop::Mac(mac) => {
-                self.address(frame, mac);
+                address(frame, mac, self.mac);
                 return true;
             }
-            NextHop::Asked => self.hold(to, frame),
+            NextHop::Asked => self.hold(to, len),
             NextHop::None => count(&self.counters.lost.no_neighbour, 1),
         }
         false
     }
 
     /// Keeps a frame until its next hop is known.
-    fn hold(&mut self, to: IpAddr, frame: &[u8]) {
+    fn hold(&mut self, to: IpAddr, len: usize) {
         let for_one = self.held.iter().filter(|(other, _)| *other == to).count();
         if self.held.len() >= HELD || for_one >= HELD_FOR_ONE {
             count(&self.counters.lost.no_neighbour, 1);
             return;
         }
-        self.held.push_back((to, frame.to_vec()));
-    }
-
-    fn address(&self, frame: &mut [u8], to: Mac) {
-        frame[..6].copy_from_slice(&to.0);
-        frame[6..12].copy_from_slice(&self.mac.0);
+        self.held.push_back((to, self.frames.room()[..len].to_vec()));
     }
 
     /// Sends all, or counts what is lost.
@@ -239,6 +260,11 @@ impl PacketSender {
         }
         Ok(())
     }
+}
+
+fn address(frame: &mut [u8], to: Mac, from: Mac) {
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&from.0);
 }
 
 /// Bytes of an Ethernet header.

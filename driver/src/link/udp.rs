@@ -12,7 +12,7 @@
 //! Frames are rebuilt with the ICRC they carried, so their receivers judge it.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
@@ -26,7 +26,9 @@ use ferroce_stack::wire::{
 use super::netlink::Netlink;
 use super::silence::Silence;
 use super::socket::{Arrival, Departure, Socket};
-use super::{BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, count};
+use super::{
+    BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, LostFrames, count,
+};
 use crate::fabric::FRAME_MAX;
 use crate::identity;
 
@@ -56,8 +58,20 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
     let own = SocketAddr::new(address, ROCE_PORT);
     let socket = bind(own).map_err(LinkError::io("bind UDP port 4791 of the address"))?;
     let socket = Arc::new(socket);
-    let receiver = UdpReceiver { socket: socket.clone(), own: address, counters: counters.clone() };
-    let sender = UdpSender { socket, own, mtu, counters: counters.clone() };
+    let receiver = UdpReceiver {
+        socket: socket.clone(),
+        own: address,
+        frames: Frames::default(),
+        counters: counters.clone(),
+    };
+    let sender = UdpSender {
+        socket,
+        own,
+        mtu,
+        frames: Frames::default(),
+        payloads: [Payload::NONE; BATCH],
+        counters: counters.clone(),
+    };
     Ok(Link {
         receiver: Box::new(receiver),
         sender: Box::new(sender),
@@ -105,6 +119,7 @@ fn bind(own: SocketAddr) -> io::Result<Socket> {
 struct UdpReceiver {
     socket: Arc<Socket>,
     own: IpAddr,
+    frames: Frames,
     counters: Arc<LinkCounters>,
 }
 
@@ -113,33 +128,39 @@ impl LinkReceiver for UdpReceiver {
         self.socket.as_fd()
     }
 
-    fn receive(&mut self, frames: &mut Frames) -> io::Result<()> {
-        frames.clear();
+    fn fetch(&mut self) -> io::Result<bool> {
+        if self.frames.has_next() {
+            return Ok(true);
+        }
         let payload = payload_at(self.own);
         let mut arrivals = [Arrival::NONE; BATCH];
-        let received = match self.socket.receive_batch(frames.rooms(payload), &mut arrivals) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+        let received = match self.socket.receive_batch(self.frames.rooms(payload), &mut arrivals) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             // Some host has refused what was sent to it.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
             outcome => outcome?,
         };
-        let cut = arrivals[..received].iter().filter(|arrival| arrival.truncated).count();
+        let arrivals = &arrivals[..received];
+        let cut = arrivals.iter().filter(|arrival| arrival.truncated).count();
         count(&self.counters.lost.too_long, cut as u64);
-        frames.set(arrivals[..received].iter().map(|arrival| match arrival {
+        self.frames.set(arrivals.iter().map(|arrival| match arrival {
             // What is shorter cannot be RoCE.
             Arrival { truncated: false, len: len @ SHORTEST.., from: Some(_), .. } => payload + len,
             _ => 0,
         }));
-        for (index, arrival) in arrivals[..received].iter().enumerate() {
-            if let (Arrival { from: Some(from), traffic_class, len, .. }, 1..) =
-                (arrival, frames.get(index).len())
+        for (index, arrival) in arrivals.iter().enumerate() {
+            if let (Arrival { from: Some(from), traffic_class, len, .. }, frame @ [_, ..]) =
+                (arrival, self.frames.get_mut(index))
             {
-                let frame = frames.get_mut(index);
                 put_headers(frame, *from, self.own, *traffic_class, *len);
-                self.put_ident(frame);
+                put_ident(frame, &self.counters);
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    fn next(&mut self) -> Option<&mut [u8]> {
+        self.frames.next()
     }
 
     fn look(&self) -> io::Result<()> {
@@ -147,23 +168,21 @@ impl LinkReceiver for UdpReceiver {
     }
 }
 
-impl UdpReceiver {
-    /// Finds the IPv4 identification.
-    fn put_ident(&self, frame: &mut [u8]) {
-        let Ok(packet) = Packet::parse(frame) else { return };
-        let Net::V4(ip) = packet.headers.net else { return };
-        if packet.icrc_ok(frame) {
-            return;
+/// Finds the IPv4 identification.
+fn put_ident(frame: &mut [u8], counters: &LinkCounters) {
+    let Ok(packet) = Packet::parse(frame) else { return };
+    let Net::V4(ip) = packet.headers.net else { return };
+    if packet.icrc_ok(frame) {
+        return;
+    }
+    match icrc::hidden_ident(frame, &packet.layout, packet.icrc) {
+        Some((ident, dont_fragment)) => {
+            count(&counters.ident_recovered, 1);
+            let at = packet.layout.net;
+            let len = (packet.layout.icrc + 4 - at - Ipv4::LEN) as u16;
+            Ipv4 { ident, dont_fragment, ..ip }.emit(len, &mut frame[at..]);
         }
-        match icrc::hidden_ident(frame, &packet.layout, packet.icrc) {
-            Some((ident, dont_fragment)) => {
-                count(&self.counters.ident_recovered, 1);
-                let at = packet.layout.net;
-                let len = (packet.layout.icrc + 4 - at - Ipv4::LEN) as u16;
-                Ipv4 { ident, dont_fragment, ..ip }.emit(len, &mut frame[at..]);
-            }
-            None => count(&self.counters.ident_unknown, 1),
-        }
+        None => count(&counters.ident_unknown, 1),
     }
 }
 
@@ -205,24 +224,39 @@ struct UdpSender {
     socket: Arc<Socket>,
     own: SocketAddr,
     mtu: usize,
+    frames: Frames,
+    /// Of each of them.
+    payloads: [Payload; BATCH],
     counters: Arc<LinkCounters>,
 }
 
 impl LinkSender for UdpSender {
-    fn send(&mut self, frames: &mut Frames) -> io::Result<()> {
-        let mut payloads = [None; BATCH];
-        for (index, payload) in payloads.iter_mut().enumerate().take(frames.len()) {
-            *payload = self.prepare(frames.get_mut(index));
+    fn is_full(&self) -> bool {
+        self.frames.is_full()
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        self.frames.room()
+    }
+
+    fn push(&mut self, len: usize) {
+        let frame = &mut self.frames.room()[..len];
+        if let Some(payload) = prepare(frame, self.own, self.mtu, &self.counters.lost) {
+            self.payloads[self.frames.len()] = payload;
+            self.frames.push(len);
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         let mut departures = [Departure { bytes: &[], to: None }; BATCH];
-        let mut waiting = 0;
-        for (index, payload) in payloads.iter().enumerate().take(frames.len()) {
-            let Some(Payload { start, end, to, traffic_class }) = *payload else { continue };
-            let bytes = &frames.get(index)[start..end];
-            departures[waiting] = Departure { bytes, to: Some((to, traffic_class)) };
-            waiting += 1;
+        let count = self.frames.len();
+        for (index, departure) in departures[..count].iter_mut().enumerate() {
+            let Payload { start, end, to, traffic_class } = self.payloads[index];
+            departure.bytes = &self.frames.get(index)[start..end];
+            departure.to = Some((to, traffic_class));
         }
-        self.send_all(&departures[..waiting]);
+        self.send_all(&departures[..count]);
+        self.frames.clear();
         Ok(())
     }
 
@@ -240,44 +274,54 @@ struct Payload {
     traffic_class: u8,
 }
 
-impl UdpSender {
-    /// Makes the ICRC that of the datagram as it will be.
-    fn prepare(&self, frame: &mut [u8]) -> Option<Payload> {
-        let Ok(packet) = Packet::parse(frame) else {
-            count(&self.counters.lost.not_roce, 1);
-            return None;
-        };
-        let Packet { headers, layout, icrc: carried, .. } = packet;
-        let (from, to, traffic_class) = match headers.net {
-            Net::V4(ip) => (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos),
-            Net::V6(ip) => (IpAddr::V6(ip.src), IpAddr::V6(ip.dst), ip.traffic_class),
-            Net::V1(_) => {
-                count(&self.counters.lost.not_roce, 1);
-                return None;
-            }
-        };
-        if from != self.own.ip() {
-            count(&self.counters.lost.foreign_source, 1);
-            return None;
-        }
-        let end = layout.icrc + 4;
-        if end - layout.net > self.mtu {
-            count(&self.counters.lost.too_long, 1);
-            return None;
-        }
-        let before = icrc::compute(frame, &layout);
-        if let Net::V4(ip) = headers.net {
-            let sent = Ipv4 { ident: 0, dont_fragment: true, ..ip };
-            sent.emit((end - layout.net - Ipv4::LEN) as u16, &mut frame[layout.net..]);
-        }
-        let port_at = layout.bth - Udp::LEN;
-        frame[port_at..port_at + 2].copy_from_slice(&self.own.port().to_be_bytes());
-        let icrc = carried ^ before ^ icrc::compute(frame, &layout);
-        frame[layout.icrc..end].copy_from_slice(&icrc.to_le_bytes());
-        let to = SocketAddr::new(to, ROCE_PORT);
-        Some(Payload { start: layout.bth, end, to, traffic_class })
-    }
+impl Payload {
+    /// Nothing, to nowhere.
+    const NONE: Payload = Payload {
+        start: 0,
+        end: 0,
+        to: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        traffic_class: 0,
+    };
+}
 
+/// Makes the ICRC that of the datagram as it will be.
+fn prepare(frame: &mut [u8], own: SocketAddr, mtu: usize, lost: &LostFrames) -> Option<Payload> {
+    let Ok(packet) = Packet::parse(frame) else {
+        count(&lost.not_roce, 1);
+        return None;
+    };
+    let Packet { headers, layout, icrc: carried, .. } = packet;
+    let (from, to, traffic_class) = match headers.net {
+        Net::V4(ip) => (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos),
+        Net::V6(ip) => (IpAddr::V6(ip.src), IpAddr::V6(ip.dst), ip.traffic_class),
+        Net::V1(_) => {
+            count(&lost.not_roce, 1);
+            return None;
+        }
+    };
+    if from != own.ip() {
+        count(&lost.foreign_source, 1);
+        return None;
+    }
+    let end = layout.icrc + 4;
+    if end - layout.net > mtu {
+        count(&lost.too_long, 1);
+        return None;
+    }
+    let before = icrc::compute(frame, &layout);
+    if let Net::V4(ip) = headers.net {
+        let sent = Ipv4 { ident: 0, dont_fragment: true, ..ip };
+        sent.emit((end - layout.net - Ipv4::LEN) as u16, &mut frame[layout.net..]);
+    }
+    let port_at = layout.bth - Udp::LEN;
+    frame[port_at..port_at + 2].copy_from_slice(&own.port().to_be_bytes());
+    let icrc = carried ^ before ^ icrc::compute(frame, &layout);
+    frame[layout.icrc..end].copy_from_slice(&icrc.to_le_bytes());
+    let to = SocketAddr::new(to, ROCE_PORT);
+    Some(Payload { start: layout.bth, end, to, traffic_class })
+}
+
+impl UdpSender {
     /// Sends all, or counts what is lost.
     fn send_all(&self, mut departures: &[Departure<'_>]) {
         let mut tries = 0;
@@ -312,7 +356,7 @@ const _: () = assert!(ETHERNET + Ipv6::LEN + Udp::LEN < FRAME_MAX);
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::UdpSocket;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use ferroce_stack::psn::Psn;
@@ -344,11 +388,10 @@ mod tests {
         bytes
     }
 
-    fn arrivals(receiver: &mut dyn LinkReceiver) -> Frames {
-        let mut frames = Frames::default();
+    fn arrivals(receiver: &mut dyn LinkReceiver) -> Vec<Vec<u8>> {
         // Loopback delivers before the sender's call ends.
-        receiver.receive(&mut frames).unwrap();
-        frames
+        assert!(receiver.fetch().unwrap());
+        std::iter::from_fn(|| receiver.next().map(|frame| frame.to_vec())).collect()
     }
 
     fn value(counter: &AtomicU64) -> u64 {
@@ -364,20 +407,19 @@ mod tests {
         let mut damaged = whole.clone();
         damaged[50] ^= 1;
         let foreign = frame([Ipv4Addr::new(192, 0, 2, 9), own[1]], 0xc123, 0);
-        let mut frames = Frames::default();
         for bytes in [&whole[..], &damaged, &foreign, b"not a frame at all"] {
-            frames.room()[..bytes.len()].copy_from_slice(bytes);
-            frames.push(bytes.len());
+            from.sender.room()[..bytes.len()].copy_from_slice(bytes);
+            from.sender.push(bytes.len());
         }
-        from.sender.send(&mut frames).unwrap();
+        from.sender.flush().unwrap();
         let frames = arrivals(&mut *to.receiver);
         assert_eq!(frames.len(), 2);
-        let [first, second] = [0, 1].map(|index| Packet::parse(frames.get(index)).unwrap());
-        assert!(first.icrc_ok(frames.get(0)) && first.payload == b"payload");
+        let [first, second] = [0, 1].map(|index| Packet::parse(&frames[index]).unwrap());
+        assert!(first.icrc_ok(&frames[0]) && first.payload == b"payload");
         let Net::V4(ip) = first.headers.net else { panic!("{:?}", first.headers) };
         assert_eq!(([ip.src, ip.dst], ip.ident, ip.tos), (own, 0, 2));
         assert_eq!(first.headers.udp.source_port, ROCE_PORT);
-        assert!(!second.icrc_ok(frames.get(1)));
+        assert!(!second.icrc_ok(&frames[1]));
         let lost = &counters.lost;
         assert_eq!((value(&lost.foreign_source), value(&lost.not_roce)), (1, 1));
         assert_eq!((value(&counters.link_sent), value(&counters.ident_unknown)), (2, 1));
@@ -392,9 +434,9 @@ mod tests {
         let sent = frame(own, from.local_addr().unwrap().port(), 0xbeef);
         from.send_to(&sent[payload_at(own[0].into())..], (own[1], ROCE_PORT)).unwrap();
         let frames = arrivals(&mut *to.receiver);
-        let packet = Packet::parse(frames.get(0)).unwrap();
+        let packet = Packet::parse(&frames[0]).unwrap();
         let Net::V4(ip) = packet.headers.net else { panic!("{:?}", packet.headers) };
-        assert!(packet.icrc_ok(frames.get(0)));
+        assert!(packet.icrc_ok(&frames[0]));
         assert_eq!((ip.ident, value(&counters.ident_recovered)), (0xbeef, 1));
     }
 }
