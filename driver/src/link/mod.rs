@@ -4,6 +4,7 @@
 //! A link has two halves, one for each direction, which two threads may have. Both move whole
 //! Ethernet frames, as the members of the fabric exchange them, whatever the link makes of them.
 
+mod addressing;
 mod filter;
 mod frames;
 mod neighbour;

@@ -4,25 +4,22 @@
 //! One socket receives, of which a filter takes only RoCE; another one, bound to no protocol, only
 //! sends.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ferroce_stack::wire::Mac;
 use nix::net::if_::if_indextoname;
 
-use super::neighbour::{Neighbours, NextHop};
+use super::addressing::Addressing;
+use super::neighbour::Neighbours;
 use super::netlink::Netlink;
 use super::silence::Silence;
 use super::socket::{Arrival, Departure, Socket};
 use super::{
     BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, count, filter,
 };
-use crate::fabric::destination;
 use crate::identity;
 
 /// Of both sockets, in bytes: bursts of a full window of several QPs.
@@ -30,10 +27,6 @@ const BUFFER: i32 = 8 << 20;
 
 /// How long room to send is waited for at a time.
 const SEND_WAIT: Duration = Duration::from_millis(100);
-
-/// Frames that wait for the address of a next hop, in all and for one destination.
-const HELD: usize = 256;
-const HELD_FOR_ONE: usize = 64;
 
 /// How often the system may say that it has no room, with a pause in between, before frames are
 /// lost.
@@ -59,11 +52,8 @@ pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError>
         .map_err(|error| LinkError::Io { action: "list addresses", source: error.errno.into() })?;
     let sender = PacketSender {
         socket: send,
-        mac: info.mac,
-        mtu: info.mtu,
-        neighbours,
+        addressing: Addressing::new(info.mac, info.mtu, neighbours, counters.clone()),
         frames: Frames::default(),
-        held: VecDeque::new(),
         counters: counters.clone(),
     };
     let receiver = PacketReceiver {
@@ -148,11 +138,8 @@ impl LinkReceiver for PacketReceiver {
 #[derive(Debug)]
 struct PacketSender {
     socket: Socket,
-    mac: Mac,
-    mtu: usize,
-    neighbours: Neighbours,
+    addressing: Addressing,
     frames: Frames,
-    held: VecDeque<(IpAddr, Vec<u8>)>,
     counters: Arc<LinkCounters>,
 }
 
@@ -166,14 +153,14 @@ impl LinkSender for PacketSender {
     }
 
     fn push(&mut self, len: usize) {
-        if self.prepare(len) {
+        if let Some(len) = self.addressing.address(self.frames.room(), len) {
             self.frames.push(len);
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         // What has waited goes first.
-        if !self.held.is_empty() && self.neighbours.have_changed() {
+        if self.addressing.may_release() {
             self.neighbours_changed()?;
         }
         let mut departures = [Departure { bytes: &[], to: None }; BATCH];
@@ -181,94 +168,46 @@ impl LinkSender for PacketSender {
         for (index, departure) in departures[..count].iter_mut().enumerate() {
             departure.bytes = self.frames.get(index);
         }
-        self.send_all(&departures[..count])?;
+        send_all(&self.socket, &departures[..count], &self.counters)?;
         self.frames.clear();
         Ok(())
     }
 
     fn neighbours_changed(&mut self) -> io::Result<()> {
-        for _ in 0..self.held.len() {
-            let Some((to, mut frame)) = self.held.pop_front() else { break };
-            match self.neighbours.outcome(to) {
-                NextHop::Mac(mac) => {
-                    address(&mut frame, mac, self.mac);
-                    self.send_all(&[Departure { bytes: &frame, to: None }])?;
-                }
-                NextHop::Asked => self.held.push_back((to, frame)),
-                NextHop::None => count(&self.counters.lost.no_neighbour, 1),
-            }
-        }
-        Ok(())
+        let PacketSender { socket, addressing, counters, .. } = self;
+        addressing
+            .release(|frame| send_all(socket, &[Departure { bytes: frame, to: None }], counters))
     }
 }
 
-impl PacketSender {
-    /// Gives the next frame its Ethernet addresses; false if it does not go now.
-    fn prepare(&mut self, len: usize) -> bool {
-        let frame = &mut self.frames.room()[..len];
-        let Some((gid, ..)) = destination(frame) else {
-            count(&self.counters.lost.not_roce, 1);
-            return false;
-        };
-        if frame.len() > ETHERNET + self.mtu {
-            count(&self.counters.lost.too_long, 1);
-            return false;
-        }
-        let to = gid.to_ip();
-        match self.neighbours.next_hop(to) {
-            NextHop::Mac(mac) => {
-                address(frame, mac, self.mac);
-                return true;
+/// Sends all, or counts what is lost.
+fn send_all(
+    socket: &Socket,
+    mut departures: &[Departure<'_>],
+    counters: &LinkCounters,
+) -> io::Result<()> {
+    let mut tries = 0;
+    while !departures.is_empty() {
+        match socket.send_batch(departures) {
+            Ok(sent) => {
+                count(&counters.link_sent, sent as u64);
+                departures = &departures[sent..];
+                tries = 0;
             }
-            NextHop::Asked => self.hold(to, len),
-            NextHop::None => count(&self.counters.lost.no_neighbour, 1),
-        }
-        false
-    }
-
-    /// Keeps a frame until its next hop is known.
-    fn hold(&mut self, to: IpAddr, len: usize) {
-        let for_one = self.held.iter().filter(|(other, _)| *other == to).count();
-        if self.held.len() >= HELD || for_one >= HELD_FOR_ONE {
-            count(&self.counters.lost.no_neighbour, 1);
-            return;
-        }
-        self.held.push_back((to, self.frames.room()[..len].to_vec()));
-    }
-
-    /// Sends all, or counts what is lost.
-    fn send_all(&self, mut departures: &[Departure<'_>]) -> io::Result<()> {
-        let mut tries = 0;
-        while !departures.is_empty() {
-            match self.socket.send_batch(departures) {
-                Ok(sent) => {
-                    count(&self.counters.link_sent, sent as u64);
-                    departures = &departures[sent..];
-                    tries = 0;
-                }
-                // The queue in front of the interface is full; nothing tells when it is not.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && tries < TRIES => {
-                    tries += 1;
-                    thread::sleep(PAUSE);
-                }
-                Err(error) if is_gone(&error) => return Err(error),
-                Err(_) => {
-                    count(&self.counters.lost.send_failed, 1);
-                    departures = &departures[1..];
-                }
+            // The queue in front of the interface is full; nothing tells when it is not.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && tries < TRIES => {
+                tries += 1;
+                thread::sleep(PAUSE);
+            }
+            Err(error) if is_gone(&error) => return Err(error),
+            Err(_) => {
+                count(&counters.lost.send_failed, 1);
+                departures = &departures[1..];
             }
         }
-        Ok(())
     }
+    Ok(())
 }
-
-fn address(frame: &mut [u8], to: Mac, from: Mac) {
-    frame[..6].copy_from_slice(&to.0);
-    frame[6..12].copy_from_slice(&from.0);
-}
-
-/// Bytes of an Ethernet header.
-const ETHERNET: usize = 14;
 
 /// Whether the interface is no more, rather than down.
 fn is_gone(error: &io::Error) -> bool {
