@@ -674,7 +674,7 @@ mod tests {
         assert_eq!(settings.pcap, Some(file.0.with_file_name("a.pcap")));
         assert_eq!((settings.mtu, settings.log.as_str()), (Some(Mtu::Mtu2048), "debug"));
         assert_eq!(settings.no_grh, NoGrh::Own);
-        assert_eq!(settings.link, Some(LinkName::Packet("eth0".to_owned())));
+        assert_eq!(settings.link, "packet:eth0".parse().ok());
     }
 
     #[test]
@@ -711,7 +711,7 @@ mod tests {
             (Key::Fault, "drop 1st ack; drop it", "'it'"),
             (Key::Seed, "x", "a whole number"),
             (Key::Mtu, "1500", "256, 512, 1024, 2048 or 4096 (bytes)"),
-            (Key::Link, "eth0", "packet:IFACE or udp:ADDR"),
+            (Key::Link, "eth0", "packet:IFACE, xdp:IFACE or udp:ADDR"),
             (Key::NoGrh, "yes", "refuse or own"),
         ];
         for (key, value, expected) in table {

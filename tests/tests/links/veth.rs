@@ -269,7 +269,7 @@ fn what_is_wrong_with_a_link_is_said() {
     let table = [
         (&["--link", "packet:nowhere"][..], "there is no interface nowhere"),
         (&["--link", "udp:203.0.113.9"], "no interface of this machine has 203.0.113.9"),
-        (&["--link", "eth0"], "expected packet:IFACE or udp:ADDR"),
+        (&["--link", "eth0"], "expected packet:IFACE, xdp:IFACE or udp:ADDR"),
         (&[], "no link: give --link"),
     ];
     for (arguments, expected) in table {
