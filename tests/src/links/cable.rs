@@ -76,6 +76,8 @@ impl Cable {
             eprintln!("skipped: no network namespaces here\n{trial}");
             return None;
         }
+        // The hosts' life should not pass with building what runs there.
+        Installed::get();
         let fabric = Fabric::new();
         let mut first = Running::start_within(unshare.args(["sleep", "600"]), LIFE);
         is_apart(&mut first);

@@ -37,9 +37,13 @@ fn install() -> Result<Installed, String> {
     Ok(Installed { ferroce: prefix.join("bin/ferroce"), library: prefix.join("lib/ferroce") })
 }
 
-/// Has Cargo build the command, and with it the library, in the profile of this executable.
-/// Building the tests alone builds neither.
+/// Has Cargo build the command, and with it the library. Building the tests alone builds neither.
 fn build() -> Result<PathBuf, String> {
+    Ok(cargo_build(&["--package", "ferroce-tools"])?.join("ferroce"))
+}
+
+/// Has Cargo build something in the profile of this executable, and gives the folder.
+fn cargo_build(what: &[&str]) -> Result<PathBuf, String> {
     let executable = env::current_exe().expect("this executable has a path");
     // Cargo places it in <target folder>/<profile>/deps.
     let [folder, target] =
@@ -50,10 +54,10 @@ fn build() -> Result<PathBuf, String> {
         Some(name) => name,
     };
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "ferroce-tools", "--profile", profile]);
+    cargo.args(["build", "--quiet", "--profile", profile]).args(what);
     cargo.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     succeed(&mut cargo)?;
-    Ok(folder.join("ferroce"))
+    Ok(folder)
 }
 
 fn succeed(command: &mut Command) -> Result<(), String> {
@@ -63,6 +67,17 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("{command:?} ends with {}: {said}", output.status))
+}
+
+/// A program of this package's own, an example.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn example(name: &str) -> PathBuf {
+    match cargo_build(&["--package", "ferroce-tests", "--example", name]) {
+        Ok(folder) => folder.join("examples").join(name),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// A fresh folder that any user may read, for what outlives a test. Those of test runs that have

@@ -13,7 +13,7 @@ mod table;
 
 pub use compile::compile;
 pub use fabric::{Fabric, free_port, host_address};
-pub use installed::{Installed, have, temporary_folder};
+pub use installed::{Installed, example, have, temporary_folder};
 pub use pair::Pair;
 pub use process::{Ended, Running, limited};
 pub use table::{Table, each_row};

@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod flood;
 mod interop;
 mod veth;

@@ -42,7 +42,7 @@ fn link(kind: &str, side: Side, ip: fn(Side) -> &'static str) -> String {
     }
 }
 
-fn up(cable: &Cable, side: Side, kind: &str, ip: fn(Side) -> &'static str) -> Gateway {
+pub fn up(cable: &Cable, side: Side, kind: &str, ip: fn(Side) -> &'static str) -> Gateway {
     Gateway::start(&mut cable.ferroce(side), &link(kind, side, ip), &["--addr", ip(side)])
 }
 
