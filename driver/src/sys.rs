@@ -182,7 +182,8 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
-/// A shared mapping of a file, readable and writable, that is not inherited by children.
+/// A shared mapping of a file or of new memory, readable and writable, that is not inherited by
+/// children.
 ///
 /// It keeps the open file alive, and with it a lock taken by [`try_lock`]; the descriptor may be
 /// closed. What is in it may change at any moment: it hands out no references, only its address.
@@ -206,11 +207,21 @@ impl Mapping {
     ///
     /// What the system says.
     pub fn new(file: &File, len: usize) -> io::Result<Mapping> {
+        Mapping::of(Some(file.as_fd()), 0, len)
+    }
+
+    /// Maps `len` bytes, and its pages at once: from `offset` of what has the descriptor, or new
+    /// ones of zeros.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn of(what: Option<BorrowedFd<'_>>, offset: i64, len: usize) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let (fd, anonymous) = what.map_or((-1, libc::MAP_ANONYMOUS), |fd| (fd.as_raw_fd(), 0));
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE | anonymous;
         // SAFETY: a new mapping at an address the kernel picks touches nothing that exists.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -39,7 +39,7 @@ mod report;
 mod ring;
 mod route;
 #[allow(unsafe_code)]
-mod shm;
+pub(crate) mod shm;
 
 #[cfg(test)]
 mod tests;

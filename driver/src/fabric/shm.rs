@@ -31,6 +31,16 @@ impl Shared {
         Ok(Shared { mapping: Mapping::new(file, len)? })
     }
 
+    /// What is in a mapping.
+    pub fn of(mapping: Mapping) -> Shared {
+        Shared { mapping }
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// The word at `offset`, a multiple of 8.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {

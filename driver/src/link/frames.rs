@@ -2,8 +2,9 @@
 
 use crate::fabric::FRAME_MAX;
 
-/// Frames moved at a time.
-pub const BATCH: usize = 64;
+/// Frames moved at a time: of the longest, as many as four joined ones hold
+/// ([`segments`](super::segments)), so that none of these is short when there are more to come.
+pub const BATCH: usize = 60;
 
 /// A batch of frames.
 #[derive(Debug)]
@@ -11,15 +12,13 @@ pub struct Frames {
     bytes: Box<[u8]>,
     lens: [usize; BATCH],
     count: usize,
-    /// How many have been taken.
-    taken: usize,
 }
 
 impl Default for Frames {
     /// An empty batch.
     fn default() -> Frames {
         let bytes = vec![0; BATCH * Frames::STRIDE].into_boxed_slice();
-        Frames { bytes, lens: [0; BATCH], count: 0, taken: 0 }
+        Frames { bytes, lens: [0; BATCH], count: 0 }
     }
 }
 
@@ -30,7 +29,6 @@ impl Frames {
     /// Takes all frames out.
     pub fn clear(&mut self) {
         self.count = 0;
-        self.taken = 0;
     }
 
     /// Whether it holds as many as it can.
@@ -82,37 +80,6 @@ impl Frames {
     pub fn get_mut(&mut self, index: usize) -> &mut [u8] {
         assert!(index < self.count);
         &mut self.bytes[index * Frames::STRIDE..][..self.lens[index]]
-    }
-
-    /// Whether there are frames that have not been taken.
-    pub fn has_next(&self) -> bool {
-        self.taken < self.count
-    }
-
-    /// The next frame that has not been taken and has any bytes.
-    pub fn next(&mut self) -> Option<&mut [u8]> {
-        while self.has_next() {
-            self.taken += 1;
-            if self.lens[self.taken - 1] > 0 {
-                return Some(self.get_mut(self.taken - 1));
-            }
-        }
-        None
-    }
-
-    /// The room of every frame the batch can hold, from `offset` on.
-    pub fn rooms(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
-        let rooms = self.bytes.chunks_exact_mut(Frames::STRIDE);
-        rooms.map(move |room| &mut room[offset..FRAME_MAX])
-    }
-
-    /// Keeps the first `count` rooms as frames of these lengths; one of length 0 has no bytes.
-    pub fn set(&mut self, lens: impl Iterator<Item = usize>) {
-        self.clear();
-        for (slot, len) in self.lens.iter_mut().zip(lens) {
-            *slot = len.min(FRAME_MAX);
-            self.count += 1;
-        }
     }
 }
 

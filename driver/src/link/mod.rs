@@ -7,10 +7,16 @@
 mod addressing;
 mod filter;
 mod frames;
+#[allow(unsafe_code)]
+mod mapping;
 mod name;
 mod neighbour;
 mod netlink;
 mod packet;
+#[allow(unsafe_code)]
+mod ring;
+mod segments;
+mod sending;
 mod silence;
 #[allow(unsafe_code)]
 mod socket;
@@ -83,8 +89,12 @@ counters! {
         no_neighbour,
         /// Frames from an address that is not the UDP link's.
         foreign_source,
-        /// Frames the system refused to send.
+        /// Frames the system refused to send, or had no room for all the time.
         send_failed,
+        /// Frames that came faster than they were taken.
+        overrun,
+        /// Frames that came joined in a way that is none of ours, or not as their headers say.
+        joined_badly,
         /// Frames from the link that are for no member.
         no_member,
         /// Frames from the link for members who had not emptied their ring for long.

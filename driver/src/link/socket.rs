@@ -2,7 +2,7 @@
 //! misused.
 
 use std::ffi::c_int;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use libc::{iovec, mmsghdr, sockaddr_in, sockaddr_in6, sockaddr_ll, sockaddr_nl, socklen_t};
 
-use super::BATCH;
+/// Messages that one system call moves.
+pub const MESSAGES: usize = 16;
 
-/// Room for the control messages of a datagram, as words: its traffic class.
-const CONTROL_WORDS: usize = 4;
+/// Room for the control messages of a datagram, as words: its traffic class, and the length of the
+/// segments it is cut into.
+const CONTROL_WORDS: usize = 6;
 
 /// A socket; closed on exec.
 #[derive(Debug)]
@@ -31,16 +33,34 @@ union Address {
     netlink: sockaddr_nl,
 }
 
-/// A datagram to send.
+/// A message to send: a frame or a datagram, or several that the kernel cuts apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'a> {
-    /// What to send.
-    pub bytes: &'a [u8],
-    /// To whom, and with which traffic class; none on a bound packet socket.
-    pub to: Option<(SocketAddr, u8)>,
+    /// What to send, one part after the other.
+    pub parts: &'a [IoSlice<'a>],
+    /// How many frames it is.
+    pub frames: usize,
+    /// To whom, and how; none on a bound packet socket.
+    pub to: Option<Recipient>,
 }
 
-/// A datagram that has come.
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipient {
+    /// To whom.
+    pub address: SocketAddr,
+    /// The traffic class of its packets.
+    pub traffic_class: u8,
+    /// The length of the datagrams it is cut into, in bytes.
+    pub segment: u16,
+}
+
+impl Departure<'_> {
+    /// Nothing.
+    pub const NONE: Departure<'static> = Departure { parts: &[], frames: 0, to: None };
+}
+
+/// A datagram that has come, or several as one.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// Its length in bytes, as received.
@@ -51,11 +71,15 @@ pub struct Arrival {
     pub from: Option<SocketAddr>,
     /// Its traffic class; 0 if the socket does not tell.
     pub traffic_class: u8,
+    /// The length in bytes of the datagrams that have come as one, the last of which may be
+    /// shorter; 0 if it is one.
+    pub segment: usize,
 }
 
 impl Arrival {
     /// Nothing.
-    pub const NONE: Arrival = Arrival { len: 0, truncated: false, from: None, traffic_class: 0 };
+    pub const NONE: Arrival =
+        Arrival { len: 0, truncated: false, from: None, traffic_class: 0, segment: 0 };
 }
 
 impl AsFd for Socket {
@@ -154,11 +178,47 @@ impl Socket {
         self.set_value(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &value)
     }
 
+    /// Gives a packet socket a ring for what comes: bytes of a block, blocks, bytes of a slot, slots.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn set_ring(&self, numbers: [u32; 4]) -> io::Result<()> {
+        // A `tpacket_req`.
+        self.set_value(libc::SOL_PACKET, libc::PACKET_RX_RING, &numbers)
+    }
+
     fn set_value<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let (len, fd) = (mem::size_of::<T>() as socklen_t, self.0.as_raw_fd());
         // SAFETY: the value is borrowed for the call and as long as said. What a filter points to
         // outlives the call as well.
         check(unsafe { libc::setsockopt(fd, level, option, ptr::from_ref(value).cast(), len) })
+    }
+
+    /// The error that has come to the socket since it was last asked.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn pending_error(&self) -> io::Result<()> {
+        match self.value::<c_int>(libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// How many packets a packet socket has not taken, for want of room, since it was last asked.
+    pub fn overrun(&self) -> u64 {
+        // Packets, and how many of them were dropped.
+        let counts = self.value::<[u32; 2]>(libc::SOL_PACKET, libc::PACKET_STATISTICS);
+        counts.map_or(0, |[_, dropped]| dropped.into())
+    }
+
+    /// An option that is numbers.
+    fn value<T: Default>(&self, level: c_int, option: c_int) -> io::Result<T> {
+        let (mut value, mut len) = (T::default(), mem::size_of::<T>() as socklen_t);
+        let (fd, start) = (self.0.as_raw_fd(), (&raw mut value).cast());
+        // SAFETY: the value is ours and as long as said, and numbers may be anything.
+        check(unsafe { libc::getsockopt(fd, level, option, start, &mut len) })?;
+        Ok(value)
     }
 
     /// Binds to an address of this machine.
@@ -238,41 +298,39 @@ impl Socket {
         Ok(received as usize)
     }
 
-    /// Sends at most [`BATCH`] datagrams, in order, and says how many the system took.
+    /// Sends at most [`MESSAGES`], in order and without waiting, and says how many the system took.
     ///
     /// # Errors
-    /// What sendmmsg(2) says of the first; none is sent then.
+    /// What sendmmsg(2) says of the first; none is sent then. `WouldBlock` if the socket holds as
+    /// much as it may.
     pub fn send_batch(&self, departures: &[Departure<'_>]) -> io::Result<usize> {
-        let mut addresses = [Address::zeros(); BATCH];
-        let mut controls = [[0u64; CONTROL_WORDS]; BATCH];
-        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut addresses = [Address::zeros(); MESSAGES];
+        let mut controls = [[0u64; CONTROL_WORDS]; MESSAGES];
         // SAFETY: zeros are a value of these headers.
-        let mut headers: [mmsghdr; BATCH] = unsafe { mem::zeroed() };
-        let count = departures.len().min(BATCH);
+        let mut headers: [mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
+        let count = departures.len().min(MESSAGES);
         for (index, departure) in departures[..count].iter().enumerate() {
             let header = &mut headers[index].msg_hdr;
-            // Only read by the call.
-            vectors[index].iov_base = departure.bytes.as_ptr().cast_mut().cast();
-            vectors[index].iov_len = departure.bytes.len();
-            header.msg_iov = &raw mut vectors[index];
-            header.msg_iovlen = 1;
-            let Some((to, traffic_class)) = departure.to else { continue };
-            let (address, len) = Address::of(to);
+            // An `IoSlice` is an iovec, and only read by the call.
+            header.msg_iov = departure.parts.as_ptr().cast_mut().cast();
+            header.msg_iovlen = departure.parts.len();
+            let Some(to) = departure.to else { continue };
+            let (address, len) = Address::of(to.address);
             addresses[index] = address;
             header.msg_name = (&raw mut addresses[index]).cast();
             header.msg_namelen = len as socklen_t;
-            header.msg_controllen = put_traffic_class(&mut controls[index], to, traffic_class);
+            header.msg_controllen = put_controls(&mut controls[index], to, departure.frames > 1);
             header.msg_control = controls[index].as_mut_ptr().cast();
         }
-        let fd = self.0.as_raw_fd();
-        // SAFETY: every header points to vectors, addresses and control messages of this frame and
-        // bytes of our caller's, each as long as said, which outlive the call.
-        let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count as u32, 0) };
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        // SAFETY: every header points to addresses and control messages of this function and parts
+        // of our caller's, each as long as said, which outlive the call.
+        let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count as u32, flags) };
         check(sent)?;
         Ok(sent as usize)
     }
 
-    /// Receives datagrams that are there, one into each of at most [`BATCH`] buffers, without
+    /// Receives datagrams that are there, one into each of at most [`MESSAGES`] buffers, without
     /// waiting; says how many.
     ///
     /// # Errors
@@ -280,15 +338,15 @@ impl Socket {
     pub fn receive_batch<'a>(
         &self,
         buffers: impl Iterator<Item = &'a mut [u8]>,
-        arrivals: &mut [Arrival; BATCH],
+        arrivals: &mut [Arrival; MESSAGES],
     ) -> io::Result<usize> {
-        let mut addresses = [Address::zeros(); BATCH];
-        let mut controls = [[0u64; CONTROL_WORDS]; BATCH];
-        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut addresses = [Address::zeros(); MESSAGES];
+        let mut controls = [[0u64; CONTROL_WORDS]; MESSAGES];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MESSAGES];
         // SAFETY: zeros are a value of these headers.
-        let mut headers: [mmsghdr; BATCH] = unsafe { mem::zeroed() };
+        let mut headers: [mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
         let mut count = 0;
-        for (index, buffer) in buffers.take(BATCH).enumerate() {
+        for (index, buffer) in buffers.take(MESSAGES).enumerate() {
             vectors[index].iov_base = buffer.as_mut_ptr().cast();
             vectors[index].iov_len = buffer.len();
             let header = &mut headers[index].msg_hdr;
@@ -307,11 +365,13 @@ impl Socket {
         check(received)?;
         for (index, header) in headers[..received as usize].iter().enumerate() {
             let control_len = header.msg_hdr.msg_controllen.min(CONTROL_WORDS * 8);
+            let (traffic_class, segment) = read_controls(&controls[index], control_len);
             arrivals[index] = Arrival {
                 len: (header.msg_len as usize).min(vectors[index].iov_len),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 from: addresses[index].socket_address(),
-                traffic_class: traffic_class(&controls[index], control_len),
+                traffic_class,
+                segment,
             };
         }
         Ok(received as usize)
@@ -380,9 +440,13 @@ impl Address {
 const CONTROL_HEADER: usize = 16;
 const _: () = assert!(mem::size_of::<libc::cmsghdr>() == CONTROL_HEADER);
 
-/// Writes the control message that gives a datagram its traffic class; returns its length.
-fn put_traffic_class(control: &mut [u64; CONTROL_WORDS], to: SocketAddr, class: u8) -> usize {
-    let (level, kind) = match to {
+/// Bytes of a control message, its data being at most a word.
+const CONTROL: usize = CONTROL_HEADER + 8;
+
+/// Writes the control messages that give a datagram its traffic class and, if `is_cut`, have it
+/// cut; returns their length.
+fn put_controls(control: &mut [u64; CONTROL_WORDS], to: Recipient, is_cut: bool) -> usize {
+    let (level, kind) = match to.address {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
     };
@@ -392,40 +456,45 @@ fn put_traffic_class(control: &mut [u64; CONTROL_WORDS], to: SocketAddr, class: 
     };
     control[0] = (CONTROL_HEADER + mem::size_of::<c_int>()) as u64;
     control[1] = words(level, kind);
-    control[2] = words(c_int::from(class), 0);
-    CONTROL_HEADER + 8
+    control[2] = words(c_int::from(to.traffic_class), 0);
+    if !is_cut {
+        return CONTROL;
+    }
+    let [low, high] = to.segment.to_ne_bytes();
+    control[3] = (CONTROL_HEADER + mem::size_of::<u16>()) as u64;
+    control[4] = words(libc::SOL_UDP, libc::UDP_SEGMENT);
+    control[5] = u64::from_ne_bytes([low, high, 0, 0, 0, 0, 0, 0]);
+    2 * CONTROL
 }
 
-/// The traffic class that `len` bytes of control messages tell.
-fn traffic_class(control: &[u64; CONTROL_WORDS], len: usize) -> u8 {
+/// The traffic class and the length of segments that `len` bytes of control messages tell, 0 where
+/// they do not.
+fn read_controls(control: &[u64; CONTROL_WORDS], len: usize) -> (u8, usize) {
     let mut bytes = [0; CONTROL_WORDS * 8];
     for (chunk, word) in bytes.chunks_exact_mut(8).zip(control) {
         chunk.copy_from_slice(&word.to_ne_bytes());
     }
+    let (mut class, mut segment) = (0, 0);
     let mut rest = &bytes[..len];
     while let Some((header, data)) = rest.split_at_checked(CONTROL_HEADER) {
         let number = |at: usize| i32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
-        let class = match (number(8), number(12)) {
+        let value = || data.first_chunk().map_or(0, |value| i32::from_ne_bytes(*value));
+        match (number(8), number(12)) {
             // One byte in IPv4, a number in IPv6.
-            (libc::IPPROTO_IP, libc::IP_TOS) => data.first().copied(),
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                data.first_chunk().map(|class| i32::from_ne_bytes(*class) as u8)
-            }
-            _ => None,
-        };
-        if let Some(class) = class {
-            return class;
+            (libc::IPPROTO_IP, libc::IP_TOS) => class = data.first().copied().unwrap_or(0),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => class = value() as u8,
+            (libc::SOL_UDP, libc::UDP_GRO) => segment = usize::try_from(value()).unwrap_or(0),
+            _ => {}
         }
         let len = (number(0) as usize).max(CONTROL_HEADER).next_multiple_of(8);
         rest = rest.get(len..).unwrap_or_default();
     }
-    0
+    (class, segment)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Frames;
 
     fn pair(ip: &str) -> Option<(Socket, Socket, SocketAddr)> {
         let ip: IpAddr = ip.parse().unwrap();
@@ -448,20 +517,52 @@ mod tests {
                 eprintln!("skipped: this machine has no {ip}");
                 continue;
             };
-            let bytes: Vec<Vec<u8>> = (1..=BATCH).map(|len| vec![len as u8; len]).collect();
+            let bytes: Vec<Vec<u8>> = (1..=MESSAGES).map(|len| vec![len as u8; len]).collect();
+            let recipient = Recipient { address, traffic_class: 0x22, segment: 0 };
+            let parts: Vec<[IoSlice<'_>; 2]> = bytes
+                .iter()
+                .map(|b| b.split_at(1))
+                .map(|(a, b)| [a, b].map(IoSlice::new))
+                .collect();
+            let to_all = Some(recipient);
             let departures: Vec<Departure<'_>> =
-                bytes.iter().map(|b| Departure { bytes: b, to: Some((address, 0x22)) }).collect();
-            assert_eq!(from.send_batch(&departures).unwrap(), BATCH);
-            let (mut frames, mut arrivals) = (Frames::default(), [Arrival::NONE; BATCH]);
-            assert_eq!(to.receive_batch(frames.rooms(7), &mut arrivals).unwrap(), BATCH);
-            for (index, room) in frames.rooms(7).enumerate() {
-                let Arrival { len, truncated, from, traffic_class } = arrivals[index];
+                parts.iter().map(|parts| Departure { parts, frames: 1, to: to_all }).collect();
+            assert_eq!(from.send_batch(&departures).unwrap(), MESSAGES);
+            let (mut room, mut arrivals) = ([0; MESSAGES * 32], [Arrival::NONE; MESSAGES]);
+            let taken = to.receive_batch(room.chunks_exact_mut(32), &mut arrivals).unwrap();
+            assert_eq!(taken, MESSAGES);
+            for (index, room) in room.chunks_exact(32).enumerate() {
+                let Arrival { len, truncated, from, traffic_class, segment } = arrivals[index];
                 assert_eq!(&room[..len], bytes[index]);
-                assert_eq!((truncated, traffic_class), (false, 0x22), "{ip}");
+                assert_eq!((truncated, traffic_class, segment), (false, 0x22, 0), "{ip}");
                 assert_eq!(from.unwrap().ip(), address.ip());
             }
-            let error = to.receive_batch(frames.rooms(0), &mut arrivals).unwrap_err();
+            let error = to.receive_batch(room.chunks_exact_mut(32), &mut arrivals).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn datagrams_that_leave_as_one_arrive_as_one_and_say_how_to_cut_it() {
+        for ip in ["127.0.0.1", "::1"] {
+            let Some((from, to, address)) = pair(ip) else {
+                eprintln!("skipped: this machine has no {ip}");
+                continue;
+            };
+            if to.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
+                eprintln!("skipped: this kernel joins no datagrams");
+                return;
+            }
+            let recipient = Recipient { address, traffic_class: 2, segment: 40 };
+            let parts = [[1; 40], [2; 40], [3; 40]];
+            let parts = [&parts[0][..], &parts[1], &parts[2][..7]].map(IoSlice::new);
+            let departure = Departure { parts: &parts, frames: 3, to: Some(recipient) };
+            assert_eq!(from.send_batch(&[departure]).unwrap(), 1);
+            let (mut room, mut arrivals) = ([0; 200], [Arrival::NONE; MESSAGES]);
+            let room = std::iter::once(&mut room[..]);
+            assert_eq!(to.receive_batch(room, &mut arrivals).unwrap(), 1);
+            let Arrival { len, segment, traffic_class, .. } = arrivals[0];
+            assert_eq!((len, segment, traffic_class), (87, 40, 2), "{ip}");
         }
     }
 
@@ -469,7 +570,7 @@ mod tests {
     fn what_is_longer_than_its_buffer_is_cut_and_says_so() {
         let (from, to, address) = pair("127.0.0.1").unwrap();
         from.send(&[9; 100], Some(address)).unwrap();
-        let (mut buffer, mut arrivals) = ([0; 60], [Arrival::NONE; BATCH]);
+        let (mut buffer, mut arrivals) = ([0; 60], [Arrival::NONE; MESSAGES]);
         let buffers = std::iter::once(&mut buffer[..]);
         assert_eq!(to.receive_batch(buffers, &mut arrivals).unwrap(), 1);
         assert_eq!((arrivals[0].len, arrivals[0].truncated), (60, true));

@@ -10,47 +10,47 @@
 //! A receiver does not see the IPv4 identification, which the ICRC also covers. Where 0, the first
 //! guess, does not fit, the ICRC itself tells ([`icrc::hidden_ident`]), and is a weaker check then.
 //! Frames are rebuilt with the ICRC they carried, so their receivers judge it.
+//!
+//! Datagrams to one address that follow each other are sent as one, and cut apart by the kernel or
+//! the interface, which number them from 0; those of one sender come as one where the kernel can
+//! join them ([`segments`](super::segments)).
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use ferroce_stack::icrc;
 use ferroce_stack::wire::{
-    ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Mac, Net, Packet, ROCE_PORT, Udp,
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Layout, Mac, Net, Packet, ROCE_PORT, Udp,
 };
 
 use super::netlink::Netlink;
+use super::segments::{ETHERNET, HEADERS_MAX, Head, Ident, JOINED_MAX, Segments, WHOLE_MAX};
+use super::sending::{self, BUFFER, Patience};
 use super::silence::Silence;
-use super::socket::{Arrival, Departure, Socket};
+use super::socket::{Arrival, Departure, MESSAGES, Recipient, Socket};
 use super::{
     BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, LostFrames, count,
 };
-use crate::fabric::FRAME_MAX;
 use crate::identity;
-
-const ETHERNET: usize = 14;
-const PROTOCOL_UDP: u8 = 17;
-
-/// Of the transport header and the ICRC.
-const SHORTEST: usize = 12 + 4;
 
 /// Nobody looks at it: the packet has been received.
 const HOPS: u8 = 64;
 
-/// Of the socket, in bytes: bursts of a full window of several QPs.
-const BUFFER: i32 = 8 << 20;
+/// In front of a received datagram's payload, room for its headers.
+const IN_FRONT: usize = HEADERS_MAX.next_multiple_of(64);
 
-/// How long room to send is waited for at a time.
-const SEND_WAIT: Duration = Duration::from_millis(100);
+/// Room for what is received as one, in whole cache lines, and not in a whole number of pages:
+/// else all of it would be in the same lines of the cache.
+const ROOM: usize = IN_FRONT + (WHOLE_MAX + 1);
 
-/// How often the system may say that it has no room, with a pause in between, before datagrams are
-/// lost.
-const TRIES: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(50);
+/// Bytes of the ICRC.
+const ICRC: usize = 4;
+
+/// Payloads of datagrams that are sent as one, at most, in bytes.
+const PAYLOADS_MAX: usize = WHOLE_MAX - Ipv6::LEN - Udp::LEN;
 
 /// Opens the link of an address.
 pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
@@ -61,7 +61,12 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
     let receiver = UdpReceiver {
         socket: socket.clone(),
         own: address,
-        frames: Frames::default(),
+        bytes: vec![0; MESSAGES * ROOM].into(),
+        arrivals: [Arrival::NONE; MESSAGES],
+        count: 0,
+        begun: 0,
+        segments: Segments::NONE,
+        counts: false,
         counters: counters.clone(),
     };
     let sender = UdpSender {
@@ -70,6 +75,7 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
         mtu,
         frames: Frames::default(),
         payloads: [Payload::NONE; BATCH],
+        joins: true,
         counters: counters.clone(),
     };
     Ok(Link {
@@ -110,7 +116,8 @@ fn bind(own: SocketAddr) -> io::Result<Socket> {
         }
     }
     socket.enlarge_buffers(BUFFER);
-    socket.limit_waits(SEND_WAIT)?;
+    // Without it, datagrams come one by one.
+    let _ = socket.set(libc::SOL_UDP, libc::UDP_GRO, 1);
     socket.bind(own)?;
     Ok(socket)
 }
@@ -119,7 +126,16 @@ fn bind(own: SocketAddr) -> io::Result<Socket> {
 struct UdpReceiver {
     socket: Arc<Socket>,
     own: IpAddr,
-    frames: Frames,
+    /// What is received, at [`ROOM`] bytes each.
+    bytes: Box<[u8]>,
+    arrivals: [Arrival; MESSAGES],
+    /// How many there are, and how many have been begun with.
+    count: usize,
+    begun: usize,
+    /// The datagrams of the one begun with last.
+    segments: Segments,
+    /// The first of them had an identification, so its sender counts its packets.
+    counts: bool,
     counters: Arc<LinkCounters>,
 }
 
@@ -129,38 +145,41 @@ impl LinkReceiver for UdpReceiver {
     }
 
     fn fetch(&mut self) -> io::Result<bool> {
-        if self.frames.has_next() {
+        if !self.segments.is_empty() || self.begun < self.count {
             return Ok(true);
         }
-        let payload = payload_at(self.own);
-        let mut arrivals = [Arrival::NONE; BATCH];
-        let received = match self.socket.receive_batch(self.frames.rooms(payload), &mut arrivals) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            // Some host has refused what was sent to it.
+        (self.count, self.begun) = (0, 0);
+        let rooms = self.bytes.chunks_exact_mut(ROOM).map(|room| &mut room[IN_FRONT..]);
+        self.count = match self.socket.receive_batch(rooms, &mut self.arrivals) {
+            // What a host has answered to a datagram of ours.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             outcome => outcome?,
         };
-        let arrivals = &arrivals[..received];
-        let cut = arrivals.iter().filter(|arrival| arrival.truncated).count();
-        count(&self.counters.lost.too_long, cut as u64);
-        self.frames.set(arrivals.iter().map(|arrival| match arrival {
-            // What is shorter cannot be RoCE.
-            Arrival { truncated: false, len: len @ SHORTEST.., from: Some(_), .. } => payload + len,
-            _ => 0,
-        }));
-        for (index, arrival) in arrivals.iter().enumerate() {
-            if let (Arrival { from: Some(from), traffic_class, len, .. }, frame @ [_, ..]) =
-                (arrival, self.frames.get_mut(index))
-            {
-                put_headers(frame, *from, self.own, *traffic_class, *len);
-                put_ident(frame, &self.counters);
-            }
-        }
         Ok(true)
     }
 
     fn next(&mut self) -> Option<&mut [u8]> {
-        self.frames.next()
+        let (at, range) = loop {
+            let at = self.begun.saturating_sub(1) * ROOM;
+            let buffer = &mut self.bytes[at..][..ROOM];
+            let is_first = self.segments.cut() == 0;
+            if let Some(range) = self.segments.next(buffer) {
+                match self.segments.find_ident(&mut buffer[range.clone()]) {
+                    Ident::Known => {}
+                    Ident::Recovered => count(&self.counters.ident_recovered, 1),
+                    Ident::Unknown => count(&self.counters.ident_unknown, 1),
+                }
+                if is_first {
+                    self.counts = self.segments.ident() != 0;
+                }
+                break (at, range);
+            }
+            if !self.begin() {
+                return None;
+            }
+        };
+        Some(&mut self.bytes[at..][range])
     }
 
     fn look(&self) -> io::Result<()> {
@@ -168,55 +187,48 @@ impl LinkReceiver for UdpReceiver {
     }
 }
 
-/// Finds the IPv4 identification.
-fn put_ident(frame: &mut [u8], counters: &LinkCounters) {
-    let Ok(packet) = Packet::parse(frame) else { return };
-    let Net::V4(ip) = packet.headers.net else { return };
-    if packet.icrc_ok(frame) {
-        return;
-    }
-    match icrc::hidden_ident(frame, &packet.layout, packet.icrc) {
-        Some((ident, dont_fragment)) => {
-            count(&counters.ident_recovered, 1);
-            let at = packet.layout.net;
-            let len = (packet.layout.icrc + 4 - at - Ipv4::LEN) as u16;
-            Ipv4 { ident, dont_fragment, ..ip }.emit(len, &mut frame[at..]);
-        }
-        None => count(&counters.ident_unknown, 1),
+impl UdpReceiver {
+    /// Begins with the next arrival; false if there is none.
+    fn begin(&mut self) -> bool {
+        let Some(arrival) = self.arrivals[..self.count].get(self.begun) else { return false };
+        self.begun += 1;
+        let ident = if self.counts { self.segments.ident().wrapping_add(1) } else { 0 };
+        self.segments = match segments(arrival, self.own, ident) {
+            Some(segments) => segments,
+            None => {
+                let lost = &self.counters.lost;
+                count(if arrival.len == 0 { &lost.not_roce } else { &lost.too_long }, 1);
+                Segments::NONE
+            }
+        };
+        true
     }
 }
 
-/// Where a datagram's payload stands in a frame.
-fn payload_at(ip: IpAddr) -> usize {
-    ETHERNET + Udp::LEN + if ip.is_ipv4() { Ipv4::LEN } else { Ipv6::LEN }
-}
-
-/// Writes the headers in front of a payload of `len` bytes, as its sender must have written them,
-/// but for what only it knows.
-fn put_headers(frame: &mut [u8], from: SocketAddr, own: IpAddr, traffic_class: u8, len: usize) {
-    // Frames are far shorter than 2^16.
-    let udp_len = (Udp::LEN + len) as u16;
+/// The datagrams of an arrival, with headers as their sender must have written them, but for what
+/// only it knows. None if there are none, or they are too long.
+fn segments(arrival: &Arrival, own: IpAddr, ident: u16) -> Option<Segments> {
+    let &Arrival { len, truncated, from, traffic_class, segment } = arrival;
+    let from = from.filter(|_| !truncated)?;
     // Between members and gateway nobody looks at Ethernet addresses.
     let eth = Ethernet { dst: Mac::default(), src: Mac::default(), vlan: None };
-    let udp_at = match (from.ip(), own) {
+    let (net, ethertype) = match (from.ip(), own) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            eth.emit(ETHERTYPE_IPV4, frame);
             let (tos, ttl) = (traffic_class, HOPS);
-            let ip = Ipv4 { src, dst, tos, ident: 0, dont_fragment: true, ttl };
-            ip.emit(udp_len, &mut frame[ETHERNET..]);
-            ETHERNET + Ipv4::LEN
+            let ip = Ipv4 { src, dst, tos, ident, dont_fragment: true, ttl };
+            (Net::V4(ip), ETHERTYPE_IPV4)
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            eth.emit(ETHERTYPE_IPV6, frame);
             let ip = Ipv6 { src, dst, traffic_class, flow_label: 0, hop_limit: HOPS };
-            ip.emit(PROTOCOL_UDP, udp_len, &mut frame[ETHERNET..]);
-            ETHERNET + Ipv6::LEN
+            (Net::V6(ip), ETHERTYPE_IPV6)
         }
         // A socket takes packets of its own family only.
-        _ => return,
+        _ => return None,
     };
-    let udp = Udp { source_port: from.port(), checksum: 0 };
-    udp.emit(udp_len, &mut frame[udp_at..]);
+    let mut head = Head { eth: [0; ETHERNET], net, source_port: from.port() };
+    eth.emit(ethertype, &mut head.eth);
+    let size = if segment == 0 { len } else { segment };
+    Segments::of(head, IN_FRONT..IN_FRONT + len, size)
 }
 
 #[derive(Debug)]
@@ -227,7 +239,64 @@ struct UdpSender {
     frames: Frames,
     /// Of each of them.
     payloads: [Payload; BATCH],
+    /// Whether the system cuts datagrams apart.
+    joins: bool,
     counters: Arc<LinkCounters>,
+}
+
+/// What of a frame is a datagram's payload, and where that goes.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    /// From the BTH to the ICRC.
+    layout: Layout,
+    to: Recipient,
+    /// How many it is sent with as one before it, and how many bytes they make with it.
+    index: usize,
+    sum: usize,
+}
+
+impl Payload {
+    /// Nothing, to nowhere.
+    const NONE: Payload = Payload {
+        layout: Layout { net: 0, bth: 0, payload: 0, icrc: 0 },
+        to: Recipient {
+            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+            traffic_class: 0,
+            segment: 0,
+        },
+        index: 0,
+        sum: 0,
+    };
+
+    /// One that is sent alone.
+    fn alone(layout: Layout, to: Recipient) -> Payload {
+        let len = layout.icrc + ICRC - layout.bth;
+        // No more than a frame has bytes.
+        let to = Recipient { segment: len as u16, ..to };
+        Payload { layout, to, index: 0, sum: len }
+    }
+
+    /// Bytes.
+    fn range(&self) -> Range<usize> {
+        self.layout.bth..self.layout.icrc + ICRC
+    }
+
+    /// Sends it as one with the payload before it, if it can be.
+    fn join(&mut self, before: &Payload) {
+        let len = self.range().len();
+        let segment = usize::from(before.to.segment);
+        if before.range().len() == segment
+            && len <= segment
+            && before.index + 1 < JOINED_MAX
+            && before.sum + len <= PAYLOADS_MAX
+            && (before.to.address, before.to.traffic_class)
+                == (self.to.address, self.to.traffic_class)
+        {
+            self.to = before.to;
+            self.index = before.index + 1;
+            self.sum = before.sum + len;
+        }
+    }
 }
 
 impl LinkSender for UdpSender {
@@ -240,22 +309,29 @@ impl LinkSender for UdpSender {
     }
 
     fn push(&mut self, len: usize) {
+        let at = self.frames.len();
         let frame = &mut self.frames.room()[..len];
-        if let Some(payload) = prepare(frame, self.own, self.mtu, &self.counters.lost) {
-            self.payloads[self.frames.len()] = payload;
-            self.frames.push(len);
+        let Some((layout, to)) = judge(frame, self.own, self.mtu, &self.counters.lost) else {
+            return;
+        };
+        let mut payload = Payload::alone(layout, to);
+        if self.joins && at > 0 {
+            payload.join(&self.payloads[at - 1]);
         }
+        prepare(frame, &layout, self.own.port(), payload.index);
+        self.payloads[at] = payload;
+        self.frames.push(len);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut departures = [Departure { bytes: &[], to: None }; BATCH];
-        let count = self.frames.len();
-        for (index, departure) in departures[..count].iter_mut().enumerate() {
-            let Payload { start, end, to, traffic_class } = self.payloads[index];
-            departure.bytes = &self.frames.get(index)[start..end];
-            departure.to = Some((to, traffic_class));
+        let (mut done, mut patience) = (0, Patience::default());
+        while done < self.frames.len() {
+            let (sent, was_refused) = self.send_from(done, &mut patience)?;
+            done += sent;
+            if was_refused {
+                self.part(done);
+            }
         }
-        self.send_all(&departures[..count]);
         self.frames.clear();
         Ok(())
     }
@@ -265,32 +341,53 @@ impl LinkSender for UdpSender {
     }
 }
 
-/// What of a frame is a datagram's payload, and where that goes.
-#[derive(Clone, Copy, Debug)]
-struct Payload {
-    start: usize,
-    end: usize,
-    to: SocketAddr,
-    traffic_class: u8,
+impl UdpSender {
+    /// Sends frames of the batch, from one of them on, or counts them as lost; says how many, and
+    /// whether the system would not cut the others apart.
+    fn send_from(&self, from: usize, patience: &mut Patience) -> io::Result<(usize, bool)> {
+        let UdpSender { socket, frames, payloads, counters, .. } = self;
+        let payloads = &payloads[..frames.len()];
+        let mut parts = [IoSlice::new(&[]); BATCH];
+        for (index, payload) in payloads.iter().enumerate().skip(from) {
+            parts[index] = IoSlice::new(&frames.get(index)[payload.range()]);
+        }
+        let mut departures = [Departure::NONE; MESSAGES];
+        let (mut count, mut next) = (0, from);
+        while count < MESSAGES && next < payloads.len() {
+            let joined = payloads[next + 1..].iter().take_while(|payload| payload.index > 0);
+            let frames = 1 + joined.count();
+            let (parts, to) = (&parts[next..next + frames], Some(payloads[next].to));
+            departures[count] = Departure { parts, frames, to };
+            next += frames;
+            count += 1;
+        }
+        let done = sending::send(socket, &departures[..count], patience, counters)?;
+        Ok((done, from + done < next))
+    }
+
+    /// Has the frames of the batch, from one of them on, and all that follow, sent alone.
+    fn part(&mut self, from: usize) {
+        self.joins = false;
+        for index in from..self.frames.len() {
+            let payload = &mut self.payloads[index];
+            *payload = Payload::alone(payload.layout, payload.to);
+            let frame = self.frames.get_mut(index);
+            prepare(frame, &payload.layout, self.own.port(), payload.index);
+        }
+    }
 }
 
-impl Payload {
-    /// Nothing, to nowhere.
-    const NONE: Payload = Payload {
-        start: 0,
-        end: 0,
-        to: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-        traffic_class: 0,
-    };
-}
-
-/// Makes the ICRC that of the datagram as it will be.
-fn prepare(frame: &mut [u8], own: SocketAddr, mtu: usize, lost: &LostFrames) -> Option<Payload> {
-    let Ok(packet) = Packet::parse(frame) else {
+/// Where a frame goes, and where its parts are; none if it cannot be sent, which is counted.
+fn judge(
+    frame: &[u8],
+    own: SocketAddr,
+    mtu: usize,
+    lost: &LostFrames,
+) -> Option<(Layout, Recipient)> {
+    let Ok(Packet { headers, layout, .. }) = Packet::parse(frame) else {
         count(&lost.not_roce, 1);
         return None;
     };
-    let Packet { headers, layout, icrc: carried, .. } = packet;
     let (from, to, traffic_class) = match headers.net {
         Net::V4(ip) => (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos),
         Net::V6(ip) => (IpAddr::V6(ip.src), IpAddr::V6(ip.dst), ip.traffic_class),
@@ -303,65 +400,37 @@ fn prepare(frame: &mut [u8], own: SocketAddr, mtu: usize, lost: &LostFrames) -> 
         count(&lost.foreign_source, 1);
         return None;
     }
-    let end = layout.icrc + 4;
-    if end - layout.net > mtu {
+    if layout.icrc + ICRC - layout.net > mtu {
         count(&lost.too_long, 1);
         return None;
     }
-    let before = icrc::compute(frame, &layout);
-    if let Net::V4(ip) = headers.net {
-        let sent = Ipv4 { ident: 0, dont_fragment: true, ..ip };
-        sent.emit((end - layout.net - Ipv4::LEN) as u16, &mut frame[layout.net..]);
-    }
-    let port_at = layout.bth - Udp::LEN;
-    frame[port_at..port_at + 2].copy_from_slice(&own.port().to_be_bytes());
-    let icrc = carried ^ before ^ icrc::compute(frame, &layout);
-    frame[layout.icrc..end].copy_from_slice(&icrc.to_le_bytes());
-    let to = SocketAddr::new(to, ROCE_PORT);
-    Some(Payload { start: layout.bth, end, to, traffic_class })
+    let address = SocketAddr::new(to, ROCE_PORT);
+    Some((layout, Recipient { address, traffic_class, segment: 0 }))
 }
 
-impl UdpSender {
-    /// Sends all, or counts what is lost.
-    fn send_all(&self, mut departures: &[Departure<'_>]) {
-        let mut tries = 0;
-        while !departures.is_empty() {
-            match self.socket.send_batch(departures) {
-                Ok(sent) => {
-                    count(&self.counters.link_sent, sent as u64);
-                    departures = &departures[sent..];
-                    tries = 0;
-                }
-                // The queue in front of the interface is full; nothing tells when it is not.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && tries < TRIES => {
-                    tries += 1;
-                    thread::sleep(PAUSE);
-                }
-                // What a host has answered to an earlier one; this one has not been sent.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused && tries < TRIES => {
-                    tries += 1;
-                }
-                Err(error) => {
-                    let too_long = error.raw_os_error() == Some(libc::EMSGSIZE);
-                    let lost = &self.counters.lost;
-                    count(if too_long { &lost.too_long } else { &lost.send_failed }, 1);
-                    departures = &departures[1..];
-                }
-            }
-        }
+/// Makes the ICRC that of the datagram as it will be: sent from this port, so many before it.
+fn prepare(frame: &mut [u8], layout: &Layout, port: u16, index: usize) {
+    let before = icrc::compute(frame, layout);
+    let (net, udp_at, end) = (layout.net, layout.bth - Udp::LEN, layout.icrc + ICRC);
+    if udp_at - net == Ipv4::LEN {
+        let ip = Ipv4::parse(&frame[net..]);
+        // No more than are sent as one.
+        let sent = Ipv4 { ident: index as u16, dont_fragment: true, ..ip };
+        sent.emit((end - udp_at) as u16, &mut frame[net..]);
+    }
+    frame[udp_at..udp_at + 2].copy_from_slice(&port.to_be_bytes());
+    let change = (before ^ icrc::compute(frame, layout)).to_le_bytes();
+    for (byte, change) in frame[layout.icrc..end].iter_mut().zip(change) {
+        *byte ^= change;
     }
 }
-
-const _: () = assert!(ETHERNET + Ipv6::LEN + Udp::LEN < FRAME_MAX);
 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use ferroce_stack::psn::Psn;
-    use ferroce_stack::wire::{Bth, Extensions, Headers, Opcode, seal};
-
+    use super::super::segments;
     use super::*;
 
     /// Two addresses of loopback that no other process has.
@@ -371,27 +440,21 @@ mod tests {
     }
 
     /// A frame as a device makes one, from this port and with this identification.
-    fn frame([src, dst]: [Ipv4Addr; 2], source_port: u16, ident: u16) -> Vec<u8> {
-        let payload = b"payload";
-        let headers = Headers {
-            eth: Ethernet { dst: Mac::default(), src: Mac::default(), vlan: None },
-            net: Net::V4(Ipv4 { src, dst, tos: 2, ident, dont_fragment: true, ttl: 9 }),
-            udp: Udp { source_port, checksum: 0 },
-            bth: Bth::new(Opcode::RC_SEND_ONLY, 0x11, Psn::new(5)),
-            ext: Extensions::default(),
-        };
-        let mut bytes = vec![0; 256];
-        let layout = headers.emit(payload.len(), &mut bytes).unwrap();
-        bytes[layout.payload..][..payload.len()].copy_from_slice(payload);
-        let len = seal(&mut bytes, &layout, payload.len());
-        bytes.truncate(len);
-        bytes
+    fn frame(own: [Ipv4Addr; 2], source_port: u16, ident: u16) -> Vec<u8> {
+        segments::tests::frame(header(own, ident), source_port, 5, 7)
+    }
+
+    fn header([src, dst]: [Ipv4Addr; 2], ident: u16) -> Net {
+        Net::V4(Ipv4 { src, dst, tos: 2, ident, dont_fragment: true, ttl: 9 })
     }
 
     fn arrivals(receiver: &mut dyn LinkReceiver) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
         // Loopback delivers before the sender's call ends.
-        assert!(receiver.fetch().unwrap());
-        std::iter::from_fn(|| receiver.next().map(|frame| frame.to_vec())).collect()
+        while receiver.fetch().unwrap() {
+            frames.extend(std::iter::from_fn(|| receiver.next().map(|frame| frame.to_vec())));
+        }
+        frames
     }
 
     fn value(counter: &AtomicU64) -> u64 {
@@ -415,7 +478,7 @@ mod tests {
         let frames = arrivals(&mut *to.receiver);
         assert_eq!(frames.len(), 2);
         let [first, second] = [0, 1].map(|index| Packet::parse(&frames[index]).unwrap());
-        assert!(first.icrc_ok(&frames[0]) && first.payload == b"payload");
+        assert!(first.icrc_ok(&frames[0]) && first.payload.len() == 7);
         let Net::V4(ip) = first.headers.net else { panic!("{:?}", first.headers) };
         assert_eq!(([ip.src, ip.dst], ip.ident, ip.tos), (own, 0, 2));
         assert_eq!(first.headers.udp.source_port, ROCE_PORT);
@@ -432,11 +495,74 @@ mod tests {
         let mut to = open(own[1].into(), &counters).unwrap();
         let from = UdpSocket::bind((own[0], 0)).unwrap();
         let sent = frame(own, from.local_addr().unwrap().port(), 0xbeef);
-        from.send_to(&sent[payload_at(own[0].into())..], (own[1], ROCE_PORT)).unwrap();
+        from.send_to(&sent[ETHERNET + Ipv4::LEN + Udp::LEN..], (own[1], ROCE_PORT)).unwrap();
         let frames = arrivals(&mut *to.receiver);
         let packet = Packet::parse(&frames[0]).unwrap();
         let Net::V4(ip) = packet.headers.net else { panic!("{:?}", packet.headers) };
         assert!(packet.icrc_ok(&frames[0]));
         assert_eq!((ip.ident, value(&counters.ident_recovered)), (0xbeef, 1));
+    }
+
+    /// Datagrams of unequal lengths, the ends of what can be sent as one among them, to two
+    /// addresses; the number of each is in its PSN.
+    fn burst(own: [Ipv4Addr; 3]) -> Vec<Vec<u8>> {
+        let lens = [(70, 1024), (1, 16), (20, 4096), (40, 64), (1, 68), (9, 0)];
+        let lens = lens.iter().flat_map(|&(count, len)| std::iter::repeat_n(len, count));
+        let frame = |(index, len): (usize, usize)| {
+            let to = if (95..105).contains(&index) { own[2] } else { own[1] };
+            let net = header([own[0], to], index as u16 + 0x100);
+            segments::tests::frame(net, 0xc001, index as u32, len)
+        };
+        lens.enumerate().map(frame).collect()
+    }
+
+    /// The PSNs of what has come for one of the addresses, all of it being right.
+    fn psns(receiver: &mut dyn LinkReceiver) -> Vec<u32> {
+        let number = |frame: Vec<u8>| {
+            let packet = Packet::parse(&frame).unwrap();
+            assert!(packet.icrc_ok(&frame));
+            packet.headers.bth.psn.value()
+        };
+        arrivals(receiver).into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn a_burst_arrives_in_order_whether_or_not_it_is_joined() {
+        let [a, b] = addresses(5);
+        let own = [a, b, addresses(7)[0]];
+        let counters = Arc::new(LinkCounters::default());
+        let [mut to, mut third] = [own[1], own[2]].map(|ip| open(ip.into(), &counters).unwrap());
+        let from = SocketAddr::new(a.into(), ROCE_PORT);
+        let mut sender = UdpSender {
+            socket: Arc::new(bind(from).unwrap()),
+            own: from,
+            mtu: 65535,
+            frames: Frames::default(),
+            payloads: [Payload::NONE; BATCH],
+            joins: true,
+            counters: counters.clone(),
+        };
+        let burst = burst(own);
+        for round in 0..2 {
+            for (index, frame) in burst.iter().enumerate() {
+                // The second time the system turns out not to cut datagrams apart.
+                if sender.is_full() || (round == 1 && index == 20) {
+                    if round == 1 {
+                        sender.part(0);
+                    }
+                    sender.flush().unwrap();
+                }
+                sender.room()[..frame.len()].copy_from_slice(frame);
+                sender.push(frame.len());
+            }
+            assert_eq!(sender.payloads.iter().any(|payload| payload.index > 0), round == 0);
+            sender.flush().unwrap();
+            let others: Vec<u32> = (0..95).chain(105..141).collect();
+            assert_eq!(psns(&mut *to.receiver), others);
+            assert_eq!(psns(&mut *third.receiver), (95..105).collect::<Vec<u32>>());
+        }
+        let all = 2 * burst.len() as u64;
+        let (known, sent) = (&counters.ident_recovered, value(&counters.link_sent));
+        assert_eq!((value(known), value(&counters.ident_unknown), sent), (0, 0, all));
     }
 }
