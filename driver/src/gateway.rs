@@ -26,7 +26,8 @@ use crate::fabric::{
     FabricError, GatewayNote, Member, Received, Report, Route, Sent, WakeWord, destination,
 };
 use crate::link::{
-    Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Silence, Watch, count,
+    Conflict, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Purpose, Silence,
+    Tell, Watch, count,
 };
 use crate::sys::{self, LentFd};
 
@@ -76,7 +77,9 @@ pub struct Gateway {
 pub enum Notice {
     /// The link has no such address, so the network does not find it there.
     ForeignAddress(IpAddr),
-    /// Frames of this path MTU do not fit the link; the largest that do.
+    /// Somebody else has an address of the fabric's own.
+    Conflict(Conflict),
+    /// Frames of this path MTU do not fit the link; the largest that do, which is used.
     MtuTooLarge(Mtu, Mtu),
     /// The kernel may answer packets that are ours by ICMP.
     NotSilent(io::Error),
@@ -88,9 +91,19 @@ impl fmt::Display for Notice {
             Notice::ForeignAddress(ip) => {
                 write!(f, "the link does not have address {ip}: nobody will find it there")
             }
+            Notice::Conflict(Conflict { ip, mac, is_lost: true }) => {
+                write!(
+                    f,
+                    "ADDRESS CONFLICT: {ip} belongs to the host with {mac}; the fabric leaves it \
+                     alone until that host does not answer any more"
+                )
+            }
+            Notice::Conflict(Conflict { ip, mac, is_lost: false }) => {
+                write!(f, "ADDRESS CONFLICT: the host with {mac} uses {ip}, which is the fabric's")
+            }
             Notice::MtuTooLarge(set, fits) => {
                 let (set, fits) = (set.bytes(), fits.bytes());
-                write!(f, "packets of path MTU {set} do not fit the link: {fits} is what does")
+                write!(f, "packets of path MTU {set} do not fit the link: it is lowered to {fits}")
             }
             Notice::NotSilent(error) => {
                 write!(f, "the kernel may answer RoCE packets by ICMP: {error}")
@@ -121,17 +134,20 @@ impl Shared {
 }
 
 impl Gateway {
-    /// Opens the link, joins the fabric and starts. `ended` is called at most once, by another
-    /// thread, if the link is gone for good.
+    /// Opens the link, joins the fabric and starts. Other threads call `ended` at most once, if the
+    /// link is gone for good, and `noticed` with what is found later than this returns, or by them.
     ///
     /// # Errors
     /// [`GatewayError`].
     pub fn open(
         options: &Options<'_>,
         ended: impl Fn(io::Error) + Send + Sync + 'static,
+        noticed: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Gateway, GatewayError> {
         let counters = Arc::new(LinkCounters::default());
-        let link = Link::open(options.link, &counters).map_err(GatewayError::Link)?;
+        let tell: Tell = Arc::new(move |conflict| noticed(Notice::Conflict(conflict)));
+        let purpose = Purpose { addresses: options.addresses, counters: &counters, tell: &tell };
+        let link = Link::open(options.link, &purpose).map_err(GatewayError::Link)?;
         let (note, notices) = describe(options, &link)?;
         let outward = Member::join_as_gateway(options.fabric).map_err(GatewayError::Fabric)?;
         let inward = Member::join_from_link(options.fabric).map_err(GatewayError::Fabric)?;
@@ -219,7 +235,8 @@ fn describe(
     if addresses.is_empty() {
         return Err(GatewayError::NoAddress);
     }
-    let foreign = addresses.iter().filter(|ip| !link.addresses.contains(ip));
+    let is_foreign = |ip: &&IpAddr| !link.takes_any_address && !link.addresses.contains(ip);
+    let foreign = addresses.iter().filter(is_foreign);
     let mut notices: Vec<Notice> = foreign.map(|ip| Notice::ForeignAddress(*ip)).collect();
     if let Some(set) = options.mtu.filter(|set| set.bytes() > fits.bytes()) {
         notices.push(Notice::MtuTooLarge(set, fits));
@@ -227,8 +244,9 @@ fn describe(
     if let Some(error) = &link.silence.trouble {
         notices.push(Notice::NotSilent(io::Error::new(error.kind(), error.to_string())));
     }
-    let mtu = options.mtu.unwrap_or(fits).bytes() as u32;
-    Ok((GatewayNote { link: options.link.to_string(), addresses, mtu }, notices))
+    let mtu = options.mtu.map_or(fits, |set| set.min(fits)).bytes() as u32;
+    let (link, v1) = (options.link.to_string(), options.link.v1);
+    Ok((GatewayNote { link, addresses, mtu, v1 }, notices))
 }
 
 /// From the fabric to the link.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ferroce_stack::gid::Gid;
 use ferroce_stack::verbs::Mtu;
@@ -94,6 +94,17 @@ pub(crate) fn addresses_of(name: &str) -> Result<Vec<IpAddr>, IdentityError> {
     let mut addresses = interface.unwrap_or_default().addresses;
     addresses.sort_by_key(IpAddr::is_ipv6);
     Ok(addresses)
+}
+
+/// The names of all interfaces.
+pub(crate) fn interface_names() -> Result<Vec<String>, IdentityError> {
+    Ok(interfaces()?.into_iter().map(|interface| interface.name).collect())
+}
+
+/// The link-local address of the device of an address that no interface has; none if one has it,
+/// as then the link-local address is the interface's.
+pub(crate) fn own_link_local(address: IpAddr) -> Result<Option<Ipv6Addr>, IdentityError> {
+    Ok(interface_of(address)?.is_none().then(|| link_local(made_mac(address))))
 }
 
 /// The interface that has the address.
@@ -199,8 +210,12 @@ fn devices_on(
         (_, false) => known,
         _ => &own,
     };
-    let link_mtu = gateway.and_then(GatewayNote::path_mtu);
-    let active_mtu = settings.mtu.or(link_mtu).unwrap_or(DEFAULT_MTU);
+    let link_mtu = gateway.and_then(GatewayNote::path_mtu).unwrap_or(DEFAULT_MTU);
+    let active_mtu = settings.mtu.map_or(link_mtu, |set| set.min(link_mtu));
+    let gid_type = match gateway {
+        Some(GatewayNote { v1: true, .. }) => GidType::RoceV1,
+        _ => GidType::RoceV2,
+    };
     let device = |(number, address): (usize, &IpAddr)| {
         let interface = interfaces.iter().find(|interface| interface.has(*address));
         let mac = mac_of(*address, interface);
@@ -209,7 +224,7 @@ fn devices_on(
             dev_name: format!("uverbs{number}"),
             netdev: interface.map(|interface| interface.name.clone()),
             mac,
-            gids: gid_table(*address, mac),
+            gids: gid_table(*address, mac, gid_type),
             node_guid: u64::from_be_bytes(eui64(mac)),
             active_mtu,
         }
@@ -252,12 +267,17 @@ pub(crate) fn eui64(Mac([a, b, c, d, e, f]): Mac) -> [u8; 8] {
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }
 
-fn gid_table(address: IpAddr, mac: Mac) -> Vec<GidEntry> {
-    let mut link_local = [0; 16];
-    link_local[..2].copy_from_slice(&[0xfe, 0x80]);
-    link_local[8..].copy_from_slice(&eui64(mac));
-    let entry = |gid| GidEntry { gid, gid_type: GidType::RoceV2, mac, vlan: None };
-    vec![entry(Gid(link_local)), entry(Gid::from_ip(address))]
+/// The link-local address of a MAC (RFC 4862 5.3).
+pub(crate) fn link_local(mac: Mac) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    octets[..2].copy_from_slice(&[0xfe, 0x80]);
+    octets[8..].copy_from_slice(&eui64(mac));
+    octets.into()
+}
+
+fn gid_table(address: IpAddr, mac: Mac, gid_type: GidType) -> Vec<GidEntry> {
+    let entry = |gid| GidEntry { gid, gid_type, mac, vlan: None };
+    vec![entry(Gid::from(link_local(mac))), entry(Gid::from_ip(address))]
 }
 
 #[cfg(test)]
@@ -305,7 +325,8 @@ mod tests {
     #[test]
     fn what_is_not_set_follows_from_the_gateway() {
         let addresses = vec!["192.0.2.3".parse().unwrap(), "fd00::2".parse().unwrap()];
-        let mut note = GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024 };
+        let link = "packet:eth0".to_owned();
+        let mut note = GatewayNote { link, addresses, mtu: 1024, v1: false };
         let of = |settings: &Settings, note: &GatewayNote| {
             let devices = devices_on(&machine(), &["eth1"], settings, Some(note));
             let gids = devices.iter().map(|device| device.gids[1].gid.to_string());
@@ -318,9 +339,26 @@ mod tests {
         settings.mtu = Some(Mtu::Mtu512);
         let set = (vec!["::ffff:192.0.2.2".to_owned()], Mtu::Mtu512);
         assert_eq!(of(&settings, &note), set);
+        // What does not fit the link is lowered.
+        settings.mtu = Some(Mtu::Mtu2048);
+        assert_eq!(of(&settings, &note).1, Mtu::Mtu1024);
         note.mtu = 1500;
         settings.mtu = None;
         assert_eq!(of(&settings, &note).1, Mtu::Mtu4096);
+    }
+
+    #[test]
+    fn gids_are_of_the_version_of_the_link() {
+        let (link, addresses) = ("packet:eth0,v1".to_owned(), vec![Ipv4Addr::LOCALHOST.into()]);
+        for (v1, expected) in [(true, GidType::RoceV1), (false, GidType::RoceV2)] {
+            let (link, addresses) = (link.clone(), addresses.clone());
+            let note = GatewayNote { link, addresses, mtu: 1024, v1 };
+            let [device] = &devices_on(&machine(), &[], &Settings::default(), Some(&note))[..]
+            else {
+                panic!()
+            };
+            assert!(device.gids.iter().all(|entry| entry.gid_type == expected));
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub struct SettingFlags {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Settings")]
 pub struct LinkFlag {
-    /// The network the fabric's gateway leads to: packet:IFACE or udp:ADDR
+    /// The network the fabric's gateway leads to: packet:IFACE, xdp:IFACE or udp:ADDR, and options
+    /// such as packet:IFACE,vlan=7 (see `ferroce up --help`)
     #[arg(long, value_name = "LINK")]
     link: Option<String>,
 }

@@ -23,12 +23,30 @@ const EXAMPLES: &str = "\
 Examples:
   ferroce up --link packet:eth0 &       RoCE v2 frames on eth0 (CAP_NET_RAW)
   ferroce run -- ib_write_bw 10.0.0.2   with any RoCE v2 peer of that network
+  ferroce up --link xdp:eth0            the same by AF_XDP, which NICs are fast with
+                                        (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)
+  ferroce up --link xdp:eth0,generic    where the driver's own XDP does not work
   ferroce up --link udp:10.0.0.1        without any rights; 4791 must be free
   ferroce up --link packet:eth0 --addr 10.0.0.1 --addr fd00::1
+  ferroce up --link packet:eth0,vlan=7,pcp=3 --addr 10.7.0.1
+  ferroce up --link packet:eth0,v1      RoCE v1 rather than v2
 
-Programs of the fabric have the link's first IPv4 address (or those given by
---addr, which should be the interface's own) and the largest path MTU that fits.
-They need not be told: `ferroce run` in the same fabric finds the gateway.
+Links: packet:IFACE, xdp:IFACE or udp:ADDR. Options, after commas:
+  vlan=N     frames have an 802.1Q tag of VLAN N (1 to 4094); no others are taken
+  pcp=N      with this priority (0 to 7); else it is the top three bits of the DSCP
+  v1         the fabric's GIDs are RoCE v1's: EtherType 0x8915, no router passes it
+  generic    of xdp: the kernel's generic XDP, whatever the driver can do
+A link udp:ADDR has no options, as the kernel writes its headers.
+
+Programs of the fabric have the link's first IPv4 address, or those given by
+--addr. Of those, the ones that the interface has are shared with the kernel, whose
+routes and neighbours are used. The others are the fabric's own (not with udp:):
+it answers ARP and NDP for them, and asks itself. If another host has one of them,
+that is said, and the address left alone until that host is gone. Next hops are
+those of the kernel's routes by the interface, else neighbours.
+
+The path MTU is the largest that fits, or that of --mtu if it is less. Programs
+need not be told: `ferroce run` in the same fabric finds the gateway.
 
 Ends with a signal; prints then what it has counted. `ferroce stat` shows the same
 meanwhile. Exit status: 0, or 2 if the link cannot be opened or goes away.";
@@ -93,7 +111,7 @@ impl Running {
     /// If there is no link in them, or it cannot be opened.
     pub fn open(settings: &Settings) -> Result<Running> {
         let Some(link) = &settings.link else {
-            bail!("no link: give --link packet:IFACE or --link udp:ADDR");
+            bail!("no link: give --link packet:IFACE, xdp:IFACE or udp:ADDR");
         };
         Running::start(settings, link).with_context(|| format!("no gateway to {link}"))
     }
@@ -117,9 +135,10 @@ impl Running {
         let (end, ends) = mpsc::channel();
         let told = end.clone();
         let options = Options { fabric, link, addresses: addr, mtu: *mtu };
-        let gateway = Gateway::open(&options, move |error| {
+        let ended = move |error| {
             let _ = told.send(End::Link(error));
-        })?;
+        };
+        let gateway = Gateway::open(&options, ended, |notice| eprintln!("ferroce: {notice}"))?;
         for notice in gateway.notices() {
             eprintln!("ferroce: {notice}");
         }

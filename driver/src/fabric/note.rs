@@ -23,6 +23,9 @@ pub struct GatewayNote {
     pub addresses: Vec<IpAddr>,
     /// Largest path MTU that fits the link, in bytes of payload.
     pub mtu: u32,
+    /// Its frames are RoCE v1's.
+    #[serde(default)]
+    pub v1: bool,
 }
 
 impl GatewayNote {

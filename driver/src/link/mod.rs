@@ -1,5 +1,6 @@
 //! Links to real networks, as a gateway holds them: a network interface by packet socket
-//! ([`packet`](LinkKind::Packet)), or a UDP socket ([`udp`](LinkKind::Udp)).
+//! ([`packet`](LinkKind::Packet)) or AF_XDP ([`xdp`](LinkKind::Xdp)), or a UDP socket
+//! ([`udp`](LinkKind::Udp)).
 //!
 //! A link has two halves, one for each direction, which two threads may have. Both move whole
 //! Ethernet frames, as the members of the fabric exchange them, whatever the link makes of them.
@@ -7,11 +8,15 @@
 mod addressing;
 mod filter;
 mod frames;
+mod interface;
+mod kernel_neighbours;
 #[allow(unsafe_code)]
 mod mapping;
 mod name;
 mod neighbour;
 mod netlink;
+mod own;
+mod own_neighbours;
 mod packet;
 #[allow(unsafe_code)]
 mod ring;
@@ -20,20 +25,27 @@ mod sending;
 mod silence;
 #[allow(unsafe_code)]
 mod socket;
+mod solicit;
 mod udp;
+mod xdp;
 
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use frames::{BATCH, Frames};
 
+use crate::identity::IdentityError;
+
+pub use interface::Purpose;
 pub use name::{LinkKind, LinkName};
 pub use neighbour::Watch;
+pub use own::Tell;
+pub use own_neighbours::Conflict;
 pub use silence::Silence;
+pub use xdp::XdpError;
 
 macro_rules! counters {
     ($name:ident { $($(#[$doc:meta])* $field:ident,)* } $($rest:tt)*) => {
@@ -79,6 +91,12 @@ counters! {
         ident_recovered,
         /// Datagrams whose ICRC fits no identification; their receivers drop them.
         ident_unknown,
+        /// Frames of ARP and NDP that were sent for addresses of the fabric's own.
+        neighbours_sent,
+        /// Those of them that answered somebody.
+        neighbours_answered,
+        /// How often somebody else had an address of the fabric's own.
+        address_conflicts,
     }
     {
         /// Frames that are not RoCE.
@@ -173,8 +191,10 @@ pub struct Link {
     pub sender: Box<dyn LinkSender>,
     /// The largest IP packet it takes, in bytes.
     pub mtu: usize,
-    /// Its own addresses, the one that others should use first.
+    /// The addresses the kernel has there, the one that others should use first.
     pub addresses: Vec<IpAddr>,
+    /// The fabric may have any other address as well.
+    pub takes_any_address: bool,
     /// Tells of changes of neighbours and routes, where the link needs to hear of them.
     pub watch: Option<Watch>,
     /// Keeps the kernel from answering what comes for us.
@@ -182,17 +202,17 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens a link.
+    /// Opens a link. Those of the purpose's addresses that the interface does not have are the
+    /// fabric's own from then on, unless it turns out that somebody else has them, which is told
+    /// before this returns.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn open(name: &LinkName, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
+    pub fn open(name: &LinkName, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
         match &name.kind {
-            _ if name.vlan.is_some() => Err(LinkError::NotYet("VLANs")),
-            _ if name.v1 => Err(LinkError::NotYet("RoCE v1")),
-            LinkKind::Packet(interface) => packet::open(interface, counters),
-            LinkKind::Xdp(_) => Err(LinkError::NotYet("AF_XDP")),
-            LinkKind::Udp(address) => udp::open(*address, counters),
+            LinkKind::Packet(interface) => packet::open(name, interface, purpose),
+            LinkKind::Xdp(interface) => xdp::open(name, interface, purpose),
+            LinkKind::Udp(address) => udp::open(*address, purpose.counters),
         }
     }
 }
@@ -206,8 +226,8 @@ pub enum LinkError {
     NoAddress(IpAddr),
     /// The interface does not carry Ethernet frames.
     NotEthernet(String),
-    /// This version has no such links.
-    NotYet(&'static str),
+    /// The system refuses something that AF_XDP needs.
+    Xdp(XdpError),
     /// The system refuses something.
     Io {
         /// What.
@@ -217,7 +237,17 @@ pub enum LinkError {
     },
 }
 
+impl From<XdpError> for LinkError {
+    fn from(error: XdpError) -> LinkError {
+        LinkError::Xdp(error)
+    }
+}
+
 impl LinkError {
+    fn interfaces(error: IdentityError) -> LinkError {
+        LinkError::Io { action: "list the interfaces", source: error.errno.into() }
+    }
+
     fn io(action: &'static str) -> impl Fn(io::Error) -> LinkError {
         move |source| LinkError::Io { action, source }
     }
@@ -229,7 +259,7 @@ impl fmt::Display for LinkError {
             LinkError::NoInterface(name) => write!(f, "there is no interface {name}"),
             LinkError::NoAddress(ip) => write!(f, "no interface of this machine has {ip}"),
             LinkError::NotEthernet(name) => write!(f, "interface {name} is not Ethernet"),
-            LinkError::NotYet(what) => write!(f, "this version has no links with {what}"),
+            LinkError::Xdp(error) => error.fmt(f),
             LinkError::Io { action, source } => {
                 write!(f, "cannot {action}: {source}")?;
                 if source.kind() == io::ErrorKind::PermissionDenied {
@@ -246,7 +276,7 @@ impl fmt::Display for LinkError {
 impl std::error::Error for LinkError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LinkError::Io { source, .. } => Some(source),
+            LinkError::Io { source, .. } | LinkError::Xdp(XdpError { source, .. }) => Some(source),
             _ => None,
         }
     }

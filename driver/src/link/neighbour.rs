@@ -1,40 +1,29 @@
-//! Ethernet addresses of next hops, from the kernel's routes and neighbour table.
+//! Ethernet addresses of next hops, and what is remembered of them so that a frame costs no more
+//! than a look.
 //!
-//! The kernel asks, repeats, ages and gives up (ARP, RFC 826; NDP, RFC 4861); here is only read
-//! what it has found. Frames by packet socket do not make it ask, nor tell it that an entry is in
-//! use, so an empty datagram to the discard port does, sent the ordinary way. (Not to RoCE's
-//! port: it makes the kernel of a host with rxe panic.) What was read holds until the kernel says
-//! that something has changed.
+//! For frames from an address that the interface has, the kernel knows; for frames from one of the
+//! fabric's own, we do. What was found holds until one of them says that something has changed.
 
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferroce_stack::gid::Gid;
 use ferroce_stack::wire::Mac;
 
-use super::netlink::{Changes, NeighbourInfo, Netlink};
-use super::socket::Socket;
+use super::kernel_neighbours::KernelNeighbours;
+use super::netlink::Changes;
+use super::own::OwnAddresses;
 use crate::sys;
 
-/// Destinations remembered; when there are more, all are asked for again.
+/// Ways remembered; when there are more, all are looked for again.
 const REMEMBERED: usize = 4096;
 
 /// For how long a next hop that has not answered is not asked for again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
-
-/// RFC 863.
-const DISCARD_PORT: u16 = 9;
-
-const USABLE: u16 = libc::NUD_REACHABLE
-    | libc::NUD_PERMANENT
-    | libc::NUD_NOARP
-    | libc::NUD_STALE
-    | libc::NUD_DELAY
-    | libc::NUD_PROBE;
 
 /// What is known of the next hop to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +36,34 @@ pub enum NextHop {
     None,
 }
 
+/// From where to where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// The destination.
+    pub to: IpAddr,
+    /// The source, if it is one of the fabric's own.
+    pub own: Option<IpAddr>,
+}
+
 /// The next hops of one interface.
 #[derive(Debug)]
 pub struct Neighbours {
-    netlink: Netlink,
-    index: u32,
-    /// The interface has no addresses to ask for.
-    is_mute: bool,
-    ipv4: Socket,
-    ipv6: Option<Socket>,
-    known: HashMap<IpAddr, Known>,
+    sources: Sources,
+    known: HashMap<Way, Known>,
     /// The changes that `known` follows from.
     seen: u64,
     changes: Arc<AtomicU64>,
+}
+
+/// Who knows of neighbours.
+#[derive(Debug)]
+pub struct Sources {
+    /// The interface has no addresses to ask for.
+    pub is_mute: bool,
+    /// The kernel; not in a VLAN that it is not in.
+    pub kernel: Option<KernelNeighbours>,
+    /// We ourselves, for addresses of the fabric's own.
+    pub own: Option<OwnAddresses>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,62 +80,85 @@ impl Known {
 
 /// Hears of changes of neighbours, routes and interfaces.
 #[derive(Debug)]
-pub struct Watch {
-    changes: Changes,
-    count: Arc<AtomicU64>,
+pub struct Watch(Ear);
+
+/// Who tells of them.
+#[derive(Debug)]
+enum Ear {
+    /// The kernel; to be counted there.
+    Kernel(Changes, Arc<AtomicU64>),
+    /// Our own thread: a datagram for each change, which it has counted.
+    Own(UnixDatagram),
 }
 
 impl Watch {
+    /// Hears what the kernel says, and counts it there.
+    pub(super) fn of_kernel(changes: Changes, count: Arc<AtomicU64>) -> Watch {
+        Watch(Ear::Kernel(changes, count))
+    }
+
+    /// Hears a datagram for each change that has been counted.
+    pub(super) fn told(by: UnixDatagram) -> Watch {
+        Watch(Ear::Own(by))
+    }
+
     /// Readable when there has been a change.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
+        match &self.0 {
+            Ear::Kernel(changes, _) => changes.as_fd(),
+            Ear::Own(told) => told.as_fd(),
+        }
     }
 
     /// Takes note of changes, and says whether there were any.
     pub fn take_note(&self) -> bool {
-        let changed = self.changes.drain();
-        if changed {
-            self.count.fetch_add(1, Ordering::Release);
+        match &self.0 {
+            Ear::Kernel(changes, count) => {
+                let changed = changes.drain();
+                if changed {
+                    count.fetch_add(1, Ordering::Release);
+                }
+                changed
+            }
+            Ear::Own(told) => drain(told),
         }
-        changed
     }
 }
 
+/// Forgets what a socket that does not wait has been sent, and says whether it was anything.
+pub fn drain(told: &UnixDatagram) -> bool {
+    let mut heard = false;
+    while told.recv(&mut [0; 1]).is_ok() {
+        heard = true;
+    }
+    heard
+}
+
 impl Neighbours {
-    /// Those of an interface, `is_mute` if it does not resolve addresses.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn open(
-        netlink: Netlink,
-        name: &str,
-        index: u32,
-        is_mute: bool,
-    ) -> io::Result<(Neighbours, Watch)> {
-        let count = Arc::new(AtomicU64::new(0));
-        let watch = Watch { changes: Changes::open()?, count: count.clone() };
-        let ipv4 = Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-        ipv4.bind_device(name)?;
-        // A machine may have no IPv6.
-        let ipv6 = Socket::new(libc::AF_INET6, libc::SOCK_DGRAM, 0).ok();
-        if let Some(ipv6) = &ipv6 {
-            ipv6.bind_device(name)?;
-        }
-        let known = HashMap::new();
-        let neighbours =
-            Neighbours { netlink, index, is_mute, ipv4, ipv6, known, seen: 0, changes: count };
-        Ok((neighbours, watch))
+    /// Asks these; `changes` counts what they tell of.
+    pub fn new(sources: Sources, changes: Arc<AtomicU64>) -> Neighbours {
+        Neighbours { sources, known: HashMap::new(), seen: 0, changes }
     }
 
-    /// The next hop to a destination.
-    pub fn next_hop(&mut self, to: IpAddr) -> NextHop {
-        if let Some(mac) = Gid::from_ip(to).multicast_mac() {
+    /// Whether it is an address of the fabric's own.
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        self.sources.own.as_ref().is_some_and(|own| own.addresses().contains(&ip))
+    }
+
+    /// Whether any address is.
+    pub fn has_own(&self) -> bool {
+        self.sources.own.is_some()
+    }
+
+    /// The next hop of a way.
+    pub fn next_hop(&mut self, way: Way) -> NextHop {
+        if let Some(mac) = Gid::from_ip(way.to).multicast_mac() {
             return NextHop::Mac(mac);
         }
-        if self.is_mute {
+        if self.sources.is_mute {
             return NextHop::Mac(Mac::default());
         }
-        // Read before the kernel is asked: what changes meanwhile makes the answer stale.
+        // Read before anybody is asked: what changes meanwhile makes the answer stale.
         let changes = self.changes.load(Ordering::Acquire);
         if changes != self.seen || self.known.len() > REMEMBERED {
             self.seen = changes;
@@ -141,76 +168,57 @@ impl Neighbours {
                 self.known.clear();
             }
         }
-        match self.known.get(&to) {
+        match self.known.get(&way) {
             Some(Known { hop: hop @ NextHop::Mac(_), .. }) => return *hop,
             Some(known) if known.is_fresh() => return known.hop,
             _ => {}
         }
-        let hop = self.look_up(to).unwrap_or(NextHop::None);
-        self.known.insert(to, Known { hop, at_ns: sys::now_ns() });
+        let hop = self.sources.next_hop(way);
+        self.known.insert(way, Known { hop, at_ns: sys::now_ns() });
         hop
     }
 
-    /// Whether the kernel has told of a change since [`Neighbours::next_hop`] last asked.
+    /// Whether a change has been told of since [`Neighbours::next_hop`] last asked.
     pub fn have_changed(&self) -> bool {
         self.changes.load(Ordering::Acquire) != self.seen
     }
 
-    /// Takes a destination whose next hop has been asked for again, and says what has come of it.
-    pub fn outcome(&mut self, to: IpAddr) -> NextHop {
-        let hop = match self.entry(to) {
-            Ok((_, Some(NeighbourInfo { state, mac: Some(mac) }))) if state & USABLE != 0 => {
-                NextHop::Mac(mac)
-            }
-            Ok((_, Some(NeighbourInfo { state: libc::NUD_INCOMPLETE, .. }))) => NextHop::Asked,
-            _ => NextHop::None,
-        };
-        self.known.insert(to, Known { hop, at_ns: sys::now_ns() });
+    /// Takes a way whose next hop has been asked for again, and says what has come of it.
+    pub fn outcome(&mut self, way: Way) -> NextHop {
+        let hop = self.sources.outcome(way);
+        self.known.insert(way, Known { hop, at_ns: sys::now_ns() });
         hop
     }
+}
 
-    fn look_up(&mut self, to: IpAddr) -> io::Result<NextHop> {
-        let (hop, entry) = self.entry(to)?;
-        let Some(NeighbourInfo { state, mac }) = entry else { return self.ask_for(hop) };
-        match (state, mac) {
-            (libc::NUD_STALE, Some(mac)) => {
-                // Good until the kernel finds that it is not, for which it must be in use.
-                self.ask_for(hop)?;
-                Ok(NextHop::Mac(mac))
-            }
-            (_, Some(mac)) if state & USABLE != 0 => Ok(NextHop::Mac(mac)),
-            (libc::NUD_INCOMPLETE, _) => Ok(NextHop::Asked),
-            _ => self.ask_for(hop),
+impl Sources {
+    fn next_hop(&mut self, Way { to, own }: Way) -> NextHop {
+        match (own, &self.own, &mut self.kernel) {
+            (Some(from), Some(table), kernel) => match hop(kernel, to) {
+                Some(hop) => table.next_hop(hop, from),
+                None => NextHop::None,
+            },
+            (_, _, Some(kernel)) => kernel.next_hop(to),
+            _ => NextHop::None,
         }
     }
 
-    /// The address of the next hop, and the kernel's entry for it.
-    fn entry(&mut self, to: IpAddr) -> io::Result<(IpAddr, Option<NeighbourInfo>)> {
-        let route = self.netlink.route(to, self.index)?;
-        if route.kind != libc::RTN_UNICAST {
-            return Err(io::ErrorKind::HostUnreachable.into());
+    fn outcome(&mut self, Way { to, own }: Way) -> NextHop {
+        match (own, &self.own, &mut self.kernel) {
+            (Some(_), Some(table), kernel) => match hop(kernel, to) {
+                Some(hop) => table.outcome(hop),
+                None => NextHop::None,
+            },
+            (_, _, Some(kernel)) => kernel.outcome(to),
+            _ => NextHop::None,
         }
-        let hop = route.gateway.unwrap_or(to);
-        Ok((hop, self.netlink.neighbour(hop, self.index)?))
     }
+}
 
-    /// Has the kernel ask for a next hop, or make sure that it is still there.
-    fn ask_for(&self, hop: IpAddr) -> io::Result<NextHop> {
-        let (socket, address) = match hop {
-            IpAddr::V4(_) => (Some(&self.ipv4), SocketAddr::new(hop, DISCARD_PORT)),
-            IpAddr::V6(ip) => {
-                let scope = if ip.is_unicast_link_local() { self.index } else { 0 };
-                (self.ipv6.as_ref(), SocketAddrV6::new(ip, DISCARD_PORT, 0, scope).into())
-            }
-        };
-        let socket = socket.ok_or(io::ErrorKind::Unsupported)?;
-        match socket.send(&[], Some(address)) {
-            // The answer of one of the hosts before; the datagram was not sent.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                socket.send(&[], Some(address))?;
-            }
-            outcome => outcome?,
-        }
-        Ok(NextHop::Asked)
+/// Where a packet from an address of our own goes first.
+fn hop(kernel: &mut Option<KernelNeighbours>, to: IpAddr) -> Option<IpAddr> {
+    match kernel {
+        Some(kernel) => kernel.hop(to),
+        None => Some(to),
     }
 }

@@ -26,6 +26,13 @@ const LINK: usize = 16;
 const NEIGHBOUR: usize = 12;
 const ROUTE: usize = 12;
 
+/// `IFLA_VLAN_ID`, `IFLA_VLAN_PROTOCOL`: in what a VLAN's link tells of itself.
+const VLAN_ID: u16 = 1;
+const VLAN_PROTOCOL: u16 = 5;
+
+/// Flags of an attribute's type (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
+const TYPE_FLAGS: u16 = 0xc000;
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
@@ -39,6 +46,17 @@ pub struct LinkInfo {
     pub mac: Mac,
     /// The largest IP packet, in bytes.
     pub mtu: usize,
+    /// The VLAN that it is the interface of.
+    pub vlan: Option<VlanInfo>,
+}
+
+/// A VLAN (802.1Q) over another interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanInfo {
+    /// The number of the interface below.
+    pub over: u32,
+    /// Which VLAN.
+    pub vid: u16,
 }
 
 /// How to reach an address.
@@ -95,6 +113,7 @@ impl Netlink {
             flags: word(header, 8),
             mac: Mac(mac.unwrap_or_default()),
             mtu: u32::from_ne_bytes(mtu.ok_or(io::ErrorKind::InvalidData)?) as usize,
+            vlan: vlan(attributes),
         })
     }
 
@@ -239,11 +258,24 @@ fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
         let header = attributes.first_chunk::<ATTRIBUTE>()?;
         let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
         let value = attributes.get(ATTRIBUTE..len)?;
-        if u16::from_ne_bytes([header[2], header[3]]) == kind {
+        if u16::from_ne_bytes([header[2], header[3]]) & !TYPE_FLAGS == kind {
             return Some(value);
         }
         attributes = attributes.get(len.next_multiple_of(4)..)?;
     }
+}
+
+/// The VLAN that the attributes of a link tell of.
+fn vlan(attributes: &[u8]) -> Option<VlanInfo> {
+    let over = attribute(attributes, libc::IFLA_LINK)?.try_into().ok()?;
+    let info = attribute(attributes, libc::IFLA_LINKINFO)?;
+    if attribute(info, libc::IFLA_INFO_KIND)? != b"vlan\0" {
+        return None;
+    }
+    let data = attribute(info, libc::IFLA_INFO_DATA)?;
+    let is_outer = attribute(data, VLAN_PROTOCOL).is_some_and(|tpid| tpid != [0x81, 0x00]);
+    let vid = attribute(data, VLAN_ID).filter(|_| !is_outer)?.try_into().ok()?;
+    Some(VlanInfo { over: u32::from_ne_bytes(over), vid: u16::from_ne_bytes(vid) })
 }
 
 /// Family and bytes of an address.
@@ -277,6 +309,31 @@ mod tests {
         for damaged in [&[0, 0, 1, 0][..], &[3, 0, 1, 0], &[9, 0, 1, 0, 0, 0], &[4, 0]] {
             assert_eq!(attribute(damaged, 1), None);
         }
+    }
+
+    #[test]
+    fn a_vlan_is_one_of_802_1q_over_an_interface() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let len = (ATTRIBUTE + value.len()) as u16;
+            let mut bytes = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let link = |name: &[u8], protocol: [u8; 2]| {
+            let data =
+                [attribute(VLAN_PROTOCOL, &protocol), attribute(VLAN_ID, &7u16.to_ne_bytes())];
+            let info = [
+                attribute(libc::IFLA_INFO_KIND, name),
+                attribute(libc::IFLA_INFO_DATA | 0x8000, &data.concat()),
+            ];
+            let over = attribute(libc::IFLA_LINK, &3u32.to_ne_bytes());
+            [over, attribute(libc::IFLA_LINKINFO, &info.concat())].concat()
+        };
+        let found = Some(VlanInfo { over: 3, vid: 7 });
+        assert_eq!(vlan(&link(b"vlan\0", [0x81, 0])), found);
+        assert_eq!(vlan(&link(b"vlan\0", [0x88, 0xa8])), None);
+        assert_eq!(vlan(&link(b"veth\0", [0x81, 0])), None);
+        assert_eq!(vlan(&[]), None);
     }
 
     #[test]

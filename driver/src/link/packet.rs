@@ -1,5 +1,5 @@
 //! Whole Ethernet frames on one interface, by packet sockets; the interface's addresses stay the
-//! kernel's, who answers ARP, NDP and all else.
+//! kernel's, who answers all but RoCE.
 //!
 //! One socket receives, of which a filter takes only RoCE; another one, bound to no protocol, only
 //! sends.
@@ -15,22 +15,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use nix::net::if_::if_indextoname;
-
 use super::addressing::Addressing;
-use super::neighbour::Neighbours;
-use super::netlink::Netlink;
+use super::interface::{self, Interface, Purpose};
 use super::ring::{Ring, Taken, VNET};
 use super::segments::{ETHERNET, Flow, HEADERS_MAX, Segments, WHOLE_MAX};
 use super::sending::{self, BUFFER, Patience};
-use super::silence::Silence;
 use super::socket::{Departure, MESSAGES, Socket};
 use super::{
-    BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, LostFrames, count,
-    filter,
+    BATCH, Frames, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, LostFrames,
+    count, filter,
 };
 use crate::fabric::FRAME_MAX;
-use crate::identity;
 
 /// Of the header in front of a frame: what is to be done with it.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -47,25 +42,15 @@ const ECN: u8 = 0x80;
 const LOOKS: u32 = 1024;
 
 /// Opens the link of an interface.
-pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
-    let mut netlink = Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
-    let info = netlink.link(name).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENODEV) => LinkError::NoInterface(name.to_owned()),
-        _ => LinkError::Io { action: "ask the kernel for the interface", source: error },
-    })?;
-    if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&info.hardware) {
-        return Err(LinkError::NotEthernet(name.to_owned()));
-    }
+pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
+    let Interface { index, vid, mtu, addresses, addressing, watch, silence } =
+        Interface::open(link, name, purpose)?;
     let (receive, ring, send) =
-        sockets(info.index).map_err(LinkError::io("open a packet socket on the interface"))?;
-    let is_mute = info.flags & (libc::IFF_NOARP | libc::IFF_LOOPBACK) as u32 != 0;
-    let (neighbours, watch) = Neighbours::open(netlink, name, info.index, is_mute)
-        .map_err(LinkError::io("follow the kernel's neighbours"))?;
-    let addresses = identity::addresses_of(name)
-        .map_err(|error| LinkError::Io { action: "list addresses", source: error.errno.into() })?;
+        sockets(index, vid).map_err(LinkError::io("open a packet socket on the interface"))?;
+    let counters = purpose.counters;
     let sender = PacketSender {
         socket: send,
-        addressing: Addressing::new(info.mac, info.mtu, neighbours, counters.clone()),
+        addressing,
         frames: Frames::default(),
         heads: [[0; VNET + HEADERS_MAX]; MESSAGES],
         joins: true,
@@ -74,7 +59,7 @@ pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError>
     let receiver = PacketReceiver {
         socket: receive,
         ring,
-        index: info.index,
+        index,
         long: vec![0; VNET + ETHERNET + WHOLE_MAX + 1].into(),
         is_long: false,
         segments: Segments::NONE,
@@ -85,17 +70,18 @@ pub fn open(name: &str, counters: &Arc<LinkCounters>) -> Result<Link, LinkError>
     Ok(Link {
         receiver: Box::new(receiver),
         sender: Box::new(sender),
-        mtu: info.mtu,
+        mtu,
         addresses,
+        takes_any_address: true,
         watch: Some(watch),
-        silence: Silence::of_interface(name),
+        silence,
     })
 }
 
-fn sockets(index: u32) -> io::Result<(Socket, Ring, Socket)> {
+fn sockets(index: u32, vid: u16) -> io::Result<(Socket, Ring, Socket)> {
     // With no protocol nothing is queued before the filter is in place.
     let receive = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    receive.attach(&filter::ROCE)?;
+    receive.attach(&filter::roce(vid))?;
     receive.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
     receive.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     receive.enlarge_buffers(BUFFER);
@@ -169,12 +155,7 @@ impl LinkReceiver for PacketReceiver {
     }
 
     fn look(&self) -> io::Result<()> {
-        // To the socket, an interface that is gone is one that is down. No name is what a number
-        // has that is none's.
-        match if_indextoname(self.index) {
-            Ok(name) if !name.is_empty() => Ok(()),
-            _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
-        }
+        interface::look(self.index)
     }
 }
 
@@ -426,7 +407,10 @@ mod tests {
                 }
             }
             let counters = Arc::new(LinkCounters::default());
-            let [near, far] = ["near", "far"].map(|name| open(name, &counters).unwrap());
+            let purpose =
+                Purpose { addresses: &[], counters: &counters, tell: &(Arc::new(|_| {}) as _) };
+            let [near, far] = ["packet:near", "packet:far"]
+                .map(|name| Link::open(&name.parse().unwrap(), &purpose).unwrap());
             test(near, far, &counters);
         };
         thread::spawn(run).join().unwrap();

@@ -83,6 +83,7 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
         sender: Box::new(sender),
         mtu,
         addresses: vec![address],
+        takes_any_address: false,
         watch: None,
         // The socket is at the port.
         silence: Silence::default(),
@@ -92,7 +93,7 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
 /// The MTU of the interface that has the address.
 fn mtu_of(address: IpAddr) -> Result<usize, LinkError> {
     let name = identity::interface_of(address)
-        .map_err(|error| LinkError::Io { action: "list addresses", source: error.errno.into() })?
+        .map_err(LinkError::interfaces)?
         .ok_or(LinkError::NoAddress(address))?;
     let mut netlink = Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
     let info = netlink.link(&name).map_err(LinkError::io("ask the kernel for the interface"))?;

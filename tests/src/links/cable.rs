@@ -69,6 +69,15 @@ impl Cable {
     /// # Panics
     /// If the namespaces are there, but not what belongs into them.
     pub fn new() -> Option<Cable> {
+        Cable::with(&[])
+    }
+
+    /// As [`Cable::new`], with these properties at both ends of the cable under test, in the words
+    /// of `ip link add`.
+    ///
+    /// # Panics
+    /// As [`Cable::new`].
+    pub fn with(properties: &[&str]) -> Option<Cable> {
         let mut unshare = Command::new("unshare");
         unshare.args(if is_root() { &["-n"][..] } else { &["-rn"] });
         let trial = limited(Command::new("unshare").args(unshare.get_args()).arg("true"));
@@ -86,16 +95,23 @@ impl Cable {
         let mut second = Running::start_within(&mut command, LIFE);
         is_apart(&mut second);
         let cable = Cable { holders: [first, second], fabric };
-        cable.lay("roce0", "roce1", [Side::ipv4, Side::ipv6]);
-        cable.lay("tcp0", "tcp1", [Side::tcp, Side::tcp]);
+        cable.lay("roce0", "roce1", properties, [Side::ipv4, Side::ipv6]);
+        cable.lay("tcp0", "tcp1", &[], [Side::tcp, Side::tcp]);
         Some(cable)
     }
 
     /// Connects the hosts by another pair of interfaces with these addresses.
-    fn lay(&self, server: &str, client: &str, addresses: [fn(Side) -> &'static str; 2]) {
+    fn lay(
+        &self,
+        server: &str,
+        client: &str,
+        properties: &[&str],
+        addresses: [fn(Side) -> &'static str; 2],
+    ) {
         let other = self.holders[1].id().to_string();
-        let pair = ["link", "add", server, "type", "veth", "peer", "name", client, "netns"];
-        self.ip(Side::Server, &[&pair[..], &[&other]].concat());
+        let first = [&["link", "add", server], properties, &["type", "veth"]].concat();
+        let second = [&["peer", "name", client], properties, &["netns", &other]].concat();
+        self.ip(Side::Server, &[first, second].concat());
         for (side, name) in [(Side::Server, server), (Side::Client, client)] {
             for address in addresses.map(|of| of(side)) {
                 let (len, nodad) = match address.contains(':') {

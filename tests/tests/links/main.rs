@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod addressing;
 mod connections;
 mod flood;
 mod interop;
 mod veth;
+mod xdp;

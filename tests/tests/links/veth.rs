@@ -23,7 +23,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// Runs a program across the cable.
-fn pair(cable: &Cable, program: &str, options: &str) -> Pair {
+pub(super) fn pair(cable: &Cable, program: &str, options: &str) -> Pair {
     let port = free_port();
     let command = |side| {
         let mut command = cable.run(side, program);
@@ -36,18 +36,19 @@ fn pair(cable: &Cable, program: &str, options: &str) -> Pair {
 
 /// The link of a side, of this kind and family.
 fn link(kind: &str, side: Side, ip: fn(Side) -> &'static str) -> String {
+    let (kind, options) = kind.split_at(kind.find(',').unwrap_or(kind.len()));
     match kind {
-        "packet" => format!("packet:{}", side.interface()),
-        _ => format!("udp:{}", ip(side)),
+        "udp" => format!("udp:{}", ip(side)),
+        _ => format!("{kind}:{}{options}", side.interface()),
     }
 }
 
-pub fn up(cable: &Cable, side: Side, kind: &str, ip: fn(Side) -> &'static str) -> Gateway {
+pub(super) fn up(cable: &Cable, side: Side, kind: &str, ip: fn(Side) -> &'static str) -> Gateway {
     Gateway::start(&mut cable.ferroce(side), &link(kind, side, ip), &["--addr", ip(side)])
 }
 
 /// Ends gateways that have lost nothing and damaged nothing.
-fn end(gateways: [Gateway; 2]) {
+pub(super) fn end<const COUNT: usize>(gateways: [Gateway; COUNT]) {
     for ended in gateways.map(Gateway::end) {
         ended.check().unwrap_or_else(|error| panic!("{error}"));
         assert!(!has_lost(&ended), "{ended}");
@@ -68,18 +69,23 @@ fn unwanted(cable: &Cable, side: Side) -> u64 {
 }
 
 fn every_program(kinds: [&str; 2], ip: fn(Side) -> &'static str) {
+    let Some(cable) = Cable::new() else { return };
+    every_program_of(&cable, kinds, ip);
+}
+
+/// The same, across a cable that there is.
+pub(super) fn every_program_of(cable: &Cable, kinds: [&str; 2], ip: fn(Side) -> &'static str) {
     if !have("ibv_rc_pingpong", "ibverbs-utils") || !have("ib_write_bw", "perftest") {
         return;
     }
-    let Some(cable) = Cable::new() else { return };
-    let gateways = [up(&cable, Side::Server, kinds[0], ip), up(&cable, Side::Client, kinds[1], ip)];
+    let gateways = [up(cable, Side::Server, kinds[0], ip), up(cable, Side::Client, kinds[1], ip)];
     for (program, options) in ROWS {
-        let outcome = pair(&cable, program, options).check();
+        let outcome = pair(cable, program, options).check();
         outcome.unwrap_or_else(|error| panic!("{program} {options}: {error}"));
     }
     end(gateways);
     for side in Side::BOTH {
-        assert!(unwanted(&cable, side) < 100, "{side:?}'s kernel hears RoCE");
+        assert!(unwanted(cable, side) < 100, "{side:?}'s kernel hears RoCE");
     }
 }
 
@@ -109,7 +115,7 @@ fn udp_to_packet() {
 }
 
 /// Runs a short one.
-fn ping_pong(cable: &Cable) -> Result<(), String> {
+pub(super) fn ping_pong(cable: &Cable) -> Result<(), String> {
     pair(cable, "ibv_rc_pingpong", "-g 1 -c -n 20").check()
 }
 

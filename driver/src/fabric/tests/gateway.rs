@@ -5,7 +5,7 @@ use crate::fabric::GatewayNote;
 
 fn note() -> GatewayNote {
     let addresses = vec!["10.0.0.1".parse().unwrap()];
-    GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024 }
+    GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024, v1: false }
 }
 
 #[test]
