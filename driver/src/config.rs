@@ -12,7 +12,7 @@
 //! fault = ["drop 1% of rc-send"]     # see `frame::rule`; or one text, rules parted by ';'
 //! seed = 7                           # decides all chance in faults
 //! mtu = 4096                         # bytes
-//! link = "packet:eth0"               # of a gateway: a network; see `link::LinkName`
+//! link = "packet:eth0"               # to a network; see `link::LinkName`
 //! no-grh = "refuse"                  # addresses without a GRH: "refuse", or "own": see `NoGrh`
 //! log = "warn"                       # a filter such as "info,ferroce::engine=trace"
 //! ```
@@ -61,7 +61,7 @@ pub enum Key {
     Seed,
     /// Largest path MTU.
     Mtu,
-    /// The network a gateway leads to.
+    /// The link to a network.
     Link,
     /// What addresses without a GRH mean.
     NoGrh,
@@ -214,7 +214,8 @@ pub struct Settings {
     pub seed: u64,
     /// Largest path MTU; none: the largest the link takes.
     pub mtu: Option<Mtu>,
-    /// The network a gateway leads to; programs that use one do not need it.
+    /// The link to a network: the first process that opens a device opens it too, unless the fabric
+    /// has a gateway. Processes that use another's need not say it.
     pub link: Option<LinkName>,
     /// What addresses without a GRH mean.
     pub no_grh: NoGrh,

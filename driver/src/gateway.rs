@@ -18,32 +18,21 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::Mtu;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::fabric::{
-    FabricError, GatewayNote, Member, Received, Report, Route, Sent, WakeWord, destination,
-};
+use crate::fabric::{FabricError, GatewayNote, Member, RETRY_NS, Received, Report, WakeWord};
 use crate::link::{
-    Conflict, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Purpose, Silence,
-    Tell, Watch, count,
+    Conflict, Delivery, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Purpose,
+    Silence, Tell, Watch, count,
 };
 use crate::sys::{self, LentFd};
 
 /// A sender that dies between its frame and the wake-up wakes nobody: how long that may hold up
 /// the frame. The dead are looked for as often.
 const NAP_NS: u64 = 1_000_000_000;
-
-/// How long a member's full ring holds up what comes by the link.
-const PATIENCE_NS: u64 = 20_000_000;
-
-/// By how much a frame that finds room lengthens the time there is to wait: a ring of them makes
-/// all of it.
-const PATIENCE_PER_FRAME_NS: u64 = PATIENCE_NS / 1024;
-
-/// How soon a full ring is looked at again; its owner tells nobody when there is room.
-const RETRY: Duration = Duration::from_micros(50);
 
 /// In the capture of no process.
 const NO_TAG: u32 = 0;
@@ -128,7 +117,7 @@ struct Shared {
 impl Shared {
     /// Has the thread that sends by the link look around.
     fn rouse(&self) {
-        self.wake.word().store(0, Ordering::SeqCst);
+        self.wake.store(0, Ordering::SeqCst);
         self.wake.wake();
     }
 }
@@ -172,7 +161,7 @@ impl Gateway {
             member: inward,
             receiver,
             watch,
-            patience_ns: [PATIENCE_NS; 256],
+            delivery: Delivery::new(),
         };
         let mut gateway = Gateway { shared, threads: Vec::new(), note, notices, _silence: silence };
         let ended = Arc::new(ended);
@@ -223,7 +212,7 @@ impl Drop for Gateway {
 }
 
 /// What programs will find, and what is not as it should be.
-fn describe(
+pub(crate) fn describe(
     options: &Options<'_>,
     link: &Link,
 ) -> Result<(GatewayNote, Vec<Notice>), GatewayError> {
@@ -294,7 +283,7 @@ impl Outward {
     /// Sleeps unless there is something to do.
     fn sleep(&mut self) {
         self.member.mend();
-        let word = self.shared.wake.word();
+        let word = &*self.shared.wake;
         word.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_idle = self.member.pending() == 0
@@ -340,8 +329,7 @@ struct Inward {
     member: Member,
     receiver: Box<dyn LinkReceiver>,
     watch: Option<Watch>,
-    /// How long each member's ring may hold us up yet.
-    patience_ns: [u64; 256],
+    delivery: Delivery,
 }
 
 impl Inward {
@@ -361,12 +349,22 @@ impl Inward {
 
     /// Puts all frames fetched where they belong.
     fn deliver_all(&mut self) {
-        let Inward { shared, member, receiver, patience_ns, .. } = self;
+        let Inward { shared, member, receiver, delivery, .. } = self;
+        let counters = &*shared.counters;
+        let now = || Instant::from_nanos(sys::now_ns());
+        let arrived = now();
         while let Some(frame) = receiver.next() {
-            let mut delivery = Delivery { counters: &shared.counters, member, patience_ns };
-            delivery.deliver(frame);
+            if delivery.deliver(arrived, member, (frame, NO_TAG), counters) {
+                // This member has no address.
+                count(&counters.lost.no_member, 1);
+            }
+            while delivery.is_waiting() {
+                member.flush_wakes();
+                thread::sleep(Duration::from_nanos(RETRY_NS));
+                delivery.is_clear(now(), member, counters);
+            }
         }
-        self.member.flush_wakes();
+        member.flush_wakes();
     }
 
     /// Sleeps until something has come, or changed.
@@ -391,69 +389,6 @@ impl Inward {
             self.shared.rouse();
         }
         Ok(())
-    }
-}
-
-/// Where frames from the link go.
-#[derive(Debug)]
-struct Delivery<'a> {
-    counters: &'a LinkCounters,
-    member: &'a mut Member,
-    patience_ns: &'a mut [u64; 256],
-}
-
-impl Delivery<'_> {
-    /// Puts a frame where it belongs, or counts it as lost.
-    fn deliver(&mut self, frame: &[u8]) {
-        let counters = self.counters;
-        count(&counters.link_received, 1);
-        let Some((gid, qpn, datagram)) = destination(frame) else {
-            count(&counters.lost.not_roce, 1);
-            return;
-        };
-        match self.member.route(gid, qpn, datagram) {
-            Route::Member(to) => self.put(to, frame, true),
-            Route::Members(members) if !members.is_empty() => {
-                // Datagrams: who has no room loses them.
-                for to in members.iter() {
-                    self.put(to, frame, false);
-                }
-            }
-            Route::Own | Route::Members(_) | Route::Unreachable => {
-                count(&counters.lost.no_member, 1);
-            }
-        }
-    }
-
-    /// Puts a frame into a member's ring.
-    fn put(&mut self, to: u8, frame: &[u8], is_patient: bool) {
-        let slot = usize::from(to);
-        loop {
-            let patience_ns = self.patience_ns[slot];
-            match self.member.send(to, frame, NO_TAG) {
-                Sent::Done => {
-                    self.patience_ns[slot] = PATIENCE_NS.min(patience_ns + PATIENCE_PER_FRAME_NS);
-                    count(&self.counters.delivered, 1);
-                    return;
-                }
-                Sent::Gone => {
-                    count(&self.counters.lost.no_member, 1);
-                    return;
-                }
-                Sent::Full => {
-                    let wait_ns = RETRY.as_nanos() as u64;
-                    if !is_patient || patience_ns < wait_ns {
-                        count(&self.counters.lost.ring_full, 1);
-                        return;
-                    }
-                    self.member.flush_wakes();
-                    let start_ns = sys::now_ns();
-                    thread::sleep(RETRY);
-                    let waited_ns = sys::now_ns().saturating_sub(start_ns);
-                    self.patience_ns[slot] = patience_ns.saturating_sub(waited_ns);
-                }
-            }
-        }
     }
 }
 

@@ -22,6 +22,7 @@ use nix::net::if_::InterfaceFlags;
 
 use crate::config::Settings;
 use crate::fabric::GatewayNote;
+use crate::link::{self, LinkName, Resolved};
 
 /// The MTU of a device with nothing set: shared memory has no smaller limit.
 const DEFAULT_MTU: Mtu = Mtu::Mtu4096;
@@ -77,15 +78,28 @@ impl fmt::Display for IdentityError {
 impl std::error::Error for IdentityError {}
 
 /// The devices, in the order of their addresses. Addresses and MTU that are not set are those of
-/// the fabric's gateway, if it has one.
+/// the fabric's gateway, if it has one, and else of the link that is set.
 ///
 /// # Errors
 /// If the machine does not list its interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<DeviceInfo>, IdentityError> {
     // A machine without /proc has no default route that we know of.
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let note = GatewayNote::read(&settings.fabric);
+    let note = GatewayNote::read(&settings.fabric).or_else(|| note_of(settings.link.as_ref()?));
     Ok(devices_on(&interfaces()?, &default_routes(&routes), settings, note.as_ref()))
+}
+
+/// What the gateway would say of a link that is still to be opened; none of one that is not there,
+/// as opening it will tell.
+fn note_of(name: &LinkName) -> Option<GatewayNote> {
+    let Resolved { mtu, addresses, .. } = link::resolve(name).ok()?;
+    let mtu = Mtu::of_link(mtu)?.bytes() as u32;
+    Some(GatewayNote {
+        link: name.to_string(),
+        addresses: addresses.into_iter().take(1).collect(),
+        mtu,
+        v1: name.v1,
+    })
 }
 
 /// Addresses of the interface of this name, IPv4 first, without link-local ones.

@@ -122,6 +122,44 @@ pub enum Look {
     },
 }
 
+/// The word, and how the thread sleeps and is woken.
+pub trait Wake {
+    /// The word.
+    fn word(&self) -> &AtomicU32;
+
+    /// Sleeps while the word is `expected`, until [`wake`](Wake::wake), a peer that has brought the
+    /// word from [`ARMED`] to [`AWAKE`], or `timeout_ns` nanoseconds if given. May return early.
+    fn wait(&self, expected: u32, timeout_ns: Option<u64>);
+
+    /// Wakes the thread.
+    fn wake(&self);
+
+    /// A poller has armed the word while the thread sleeps: what arrives without a peer's telling
+    /// wakes it from now on.
+    fn armed(&self);
+}
+
+/// A word that is slept on by itself.
+#[derive(Debug)]
+pub struct Futex<W>(pub W);
+
+impl<W: Deref<Target = AtomicU32>> Wake for Futex<W> {
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
+
+    fn wait(&self, expected: u32, timeout_ns: Option<u64>) {
+        futex_wait(&self.0, expected, timeout_ns);
+    }
+
+    fn wake(&self) {
+        futex_wake(&self.0);
+    }
+
+    fn armed(&self) {}
+}
+
 /// What an application and the background thread of one engine share: the word, and what the
 /// thread goes by. `W` leads to the word.
 #[derive(Debug)]
@@ -145,7 +183,7 @@ struct Counters {
     notifies: AtomicU32,
 }
 
-impl<W: Deref<Target = AtomicU32>> Progress<W> {
+impl<W: Wake> Progress<W> {
     /// Around the word `wake`, which the background thread is to bring to [`AWAKE`] first.
     pub fn new(wake: W, settings: Settings) -> Progress<W> {
         Progress {
@@ -181,7 +219,7 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     #[inline]
     pub fn empty_poll(&self, streak: u32) {
         if self.takes_over(streak) {
-            futex_wake(&self.wake);
+            self.wake.wake();
         }
         if streak >= self.settings.polls_before_yield {
             yield_now();
@@ -193,12 +231,16 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     #[inline]
     pub fn leave(&self) -> bool {
         // Plain first: mostly there is nothing to change, and the line is shared with peers.
-        if self.wake.load(Ordering::Relaxed) != POLLED {
+        if self.wake.word().load(Ordering::Relaxed) != POLLED {
             return false;
         }
+        let word = self.wake.word();
         let left =
-            self.wake.compare_exchange(POLLED, ARMED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            word.compare_exchange(POLLED, ARMED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         fence(Ordering::SeqCst);
+        if left {
+            self.wake.armed();
+        }
         left
     }
 
@@ -206,7 +248,9 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     /// armed.
     #[inline]
     pub fn ring_bell(&self) {
-        wake_if_armed(&self.wake);
+        if takes_wake(self.wake.word()) {
+            self.wake.wake();
+        }
     }
 
     /// A completion queue was armed: its owner will wait instead of polling. Hands over to the
@@ -215,7 +259,7 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
         self.counters.notifies.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.hands_over() {
-            futex_wake(&self.wake);
+            self.wake.wake();
         }
     }
 
@@ -233,8 +277,8 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.wake.swap(AWAKE, Ordering::AcqRel);
-        futex_wake(&self.wake);
+        self.wake.word().swap(AWAKE, Ordering::AcqRel);
+        self.wake.wake();
     }
 
     /// The background thread, until [`stop`](Progress::stop). `drive` tries the lock and runs
@@ -251,7 +295,7 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
                     Seen::Awake
                 }
                 Action::Wait { expected, timeout_ns } => {
-                    futex_wait(&self.wake, expected, timeout_ns);
+                    self.wake.wait(expected, timeout_ns);
                     Seen::Awake
                 }
                 Action::Stop => return,
@@ -262,14 +306,17 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     /// Brings `ARMED` to `POLLED` if that is due; true if the thread has to be told.
     #[inline]
     fn takes_over(&self, streak: u32) -> bool {
-        if self.wake.load(Ordering::Relaxed) != ARMED || self.holds.load(Ordering::Relaxed) {
+        if self.wake.word().load(Ordering::Relaxed) != ARMED || self.holds.load(Ordering::Relaxed) {
             return false;
         }
         if self.sleeps_armed() && streak < self.settings.polls_before_takeover {
             return false;
         }
-        let taken =
-            self.wake.compare_exchange(ARMED, POLLED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let taken = self
+            .wake
+            .word()
+            .compare_exchange(ARMED, POLLED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
         // The thread may have gone to sleep meanwhile; nobody else would wake it any more.
         fence(Ordering::SeqCst);
         taken && self.sleeps_armed()
@@ -277,7 +324,10 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
 
     /// Brings `POLLED` to `AWAKE`; true if the thread has to be told.
     fn hands_over(&self) -> bool {
-        self.wake.compare_exchange(POLLED, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.wake
+            .word()
+            .compare_exchange(POLLED, AWAKE, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     fn sleeps_armed(&self) -> bool {
@@ -285,18 +335,10 @@ impl<W: Deref<Target = AtomicU32>> Progress<W> {
     }
 }
 
-/// What a publisher does after publishing: if nobody looks at the ring, wakes the thread that
-/// will.
+/// What a publisher does after publishing: if nobody looks, brings the word to [`AWAKE`]. True for
+/// the one publisher that has to wake the thread then.
 #[inline]
-pub fn wake_if_armed(wake: &AtomicU32) {
-    if takes_wake(wake) {
-        futex_wake(wake);
-    }
-}
-
-/// Brings `ARMED` to `AWAKE`; true for the one publisher that has to wake the thread.
-#[inline]
-fn takes_wake(wake: &AtomicU32) -> bool {
+pub fn takes_wake(wake: &AtomicU32) -> bool {
     fence(Ordering::SeqCst);
     wake.load(Ordering::Relaxed) == ARMED
         && wake.compare_exchange(ARMED, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -315,12 +357,12 @@ mod tests {
 
     use super::*;
 
-    fn progress(wake: u32) -> Progress<Box<AtomicU32>> {
-        Progress::new(Box::new(AtomicU32::new(wake)), Settings::default())
+    fn progress(wake: u32) -> Progress<Futex<Box<AtomicU32>>> {
+        Progress::new(Futex(Box::new(AtomicU32::new(wake))), Settings::default())
     }
 
-    fn wake(progress: &Progress<Box<AtomicU32>>) -> u32 {
-        progress.wake.load(Ordering::Relaxed)
+    fn wake(progress: &Progress<Futex<Box<AtomicU32>>>) -> u32 {
+        progress.wake.word().load(Ordering::Relaxed)
     }
 
     #[test]

@@ -85,13 +85,39 @@ fn eight_bytes(count: isize, value: [u8; 8]) -> io::Result<u64> {
     }
 }
 
+/// Waits until a descriptor is readable, a signal, or for `timeout_ns` nanoseconds if given; whether
+/// it is readable.
+///
+/// # Errors
+/// If it is not open, and what else ppoll(2) says.
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout_ns: Option<u64>) -> io::Result<bool> {
+    let timeout = timeout_ns.map(timespec);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let mut wait = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: the one descriptor and the timeout live in this frame; there is no signal mask.
+    let count = unsafe { libc::ppoll(&mut wait, 1, timeout, ptr::null()) };
+    match (count, wait.revents) {
+        (0, _) => Ok(false),
+        (1, revents) if revents & libc::POLLIN != 0 => Ok(true),
+        (1, _) => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
+}
+
 /// Sleeps while `word` is `expected`, until [`futex_wake`] by any process that maps the word, a
 /// signal, or `timeout_ns` nanoseconds from now. May return early: look at the word.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
-    let timeout = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-    });
+    let timeout = timeout_ns.map(timespec);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the word is borrowed for the call, and the timeout lives in this frame.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, timeout) };

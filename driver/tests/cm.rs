@@ -83,6 +83,7 @@ impl Node {
             active_mtu: Mtu::Mtu1024,
             faults: &faults,
             seed: 1,
+            link: None,
             pcap: None,
         })
         .unwrap();
@@ -417,6 +418,7 @@ fn connection_management_has_to_be_started_and_not_twice() {
         active_mtu: Mtu::Mtu1024,
         faults: &[],
         seed: 1,
+        link: None,
         pcap: None,
     })
     .unwrap();

@@ -47,6 +47,7 @@ impl Fabric {
             active_mtu: Mtu::Mtu4096,
             faults: &[],
             seed: 1,
+            link: None,
             pcap: None,
         })
         .unwrap();

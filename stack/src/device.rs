@@ -248,6 +248,14 @@ impl<M: Memory> Device<M> {
         None
     }
 
+    /// Whether one ACK is all there is to send. If so, what is posted to its QP before the next
+    /// [`Device::poll_transmit`] goes before it: for callers that know of a request to come, whose
+    /// peer waits for that rather than for the ACK. They must not wait for it.
+    pub fn put_off_ack(&mut self) -> bool {
+        let [slot] = *self.line.as_slices().0 else { return false };
+        self.line.len() == 1 && self.qps.at(slot).is_some_and(|qp| qp.put_off_ack())
+    }
+
     /// When [`Device::handle_timeout`] wants to be called; it may turn out too early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()

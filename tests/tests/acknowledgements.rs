@@ -2,7 +2,7 @@
 //! and MSN, the order of replies, one NAK for a gap, and duplicates, which are answered and never
 //! executed again.
 
-use ferroce_stack::verbs::{Access, QpState, Remote, WcStatus};
+use ferroce_stack::verbs::{Access, QpState, Remote, SendOp, WcStatus};
 use ferroce_stack::wire::Opcode;
 use ferroce_tests::memory::BASE;
 use ferroce_tests::{Builder, EPSN, Expected, Scripted, expect_packets, packet, statuses};
@@ -42,6 +42,24 @@ fn each_request_has_its_answer() {
     assert_eq!(received[1].imm_data, Some([7; 4]));
     assert_eq!(scripted.node.device.memory().bytes(BASE, 8), [1; 8]);
     assert_eq!(scripted.node.device.memory().flushes, [(BASE, 64, true)]);
+}
+
+#[test]
+fn an_ack_that_is_put_off_leaves_behind_the_request_posted_meanwhile() {
+    let mut scripted = Scripted::rc();
+    assert!(!scripted.node.device.put_off_ack(), "none is owed");
+    let request = write(&scripted, EPSN, 0, 1).ack_req();
+    scripted.deliver(&request);
+    assert!(scripted.node.device.put_off_ack());
+    scripted.node.post(scripted.qpn, 1, SendOp::Send, 0, 8);
+    assert!(!scripted.node.device.put_off_ack(), "there is more to send");
+    let seen = scripted.frames();
+    let expected = [packet(Opcode::RC_SEND_ONLY), Expected::ack(EPSN).msn(1)];
+    expect_packets("put off", &seen, &expected);
+
+    let beyond = write(&scripted, EPSN + 2, 0, 1).ack_req();
+    let _ = scripted.send(&beyond);
+    assert!(!scripted.node.device.put_off_ack(), "a NAK is not an ACK");
 }
 
 /// A message of each kind, in PSN order, and what answers it.

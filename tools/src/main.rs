@@ -35,13 +35,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
-        Command::Run(arguments) => match run::run(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(failure) => {
-                eprintln!("ferroce: {:#}", failure.error);
-                return ExitCode::from(failure.status);
-            }
-        },
+        Command::Run(arguments) => {
+            let Err(failure) = run::run(&arguments);
+            eprintln!("ferroce: {:#}", failure.error);
+            return ExitCode::from(failure.status);
+        }
         Command::TryNamespace => run::try_user_namespace().map(|()| Outcome::Clean),
         Command::Up(arguments) => up::run(&arguments).map(|()| Outcome::Clean),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Outcome::Clean),

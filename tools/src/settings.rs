@@ -43,12 +43,12 @@ pub struct SettingFlags {
     log: Option<String>,
 }
 
-/// The flag of commands that may be a gateway.
+/// The flag of commands that may open a link.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Settings")]
 pub struct LinkFlag {
-    /// The network the fabric's gateway leads to: packet:IFACE, xdp:IFACE or udp:ADDR, and options
-    /// such as packet:IFACE,vlan=7 (see `ferroce up --help`)
+    /// The link to a network: packet:IFACE, xdp:IFACE or udp:ADDR, and options such as
+    /// packet:IFACE,vlan=7 (see `ferroce up --help`)
     #[arg(long, value_name = "LINK")]
     link: Option<String>,
 }

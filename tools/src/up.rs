@@ -8,8 +8,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use ferroce::config::Settings;
 use ferroce::engine::{self, CmSink, Engine};
-use ferroce::fabric::FabricError;
-use ferroce::gateway::{Gateway, GatewayError, Options};
+use ferroce::gateway::{Gateway, Options};
 use ferroce::identity;
 use ferroce::link::LinkName;
 use ferroce_stack::mad::CmEvent;
@@ -70,7 +69,7 @@ enum End {
 
 /// A gateway, and what ends it.
 #[derive(Debug)]
-pub struct Running {
+struct Running {
     gateway: Gateway,
     /// The devices are there though no program uses them: who connects is told that nobody listens.
     _hosts: Vec<Engine>,
@@ -109,25 +108,11 @@ impl Running {
     ///
     /// # Errors
     /// If there is no link in them, or it cannot be opened.
-    pub fn open(settings: &Settings) -> Result<Running> {
+    fn open(settings: &Settings) -> Result<Running> {
         let Some(link) = &settings.link else {
             bail!("no link: give --link packet:IFACE, xdp:IFACE or udp:ADDR");
         };
         Running::start(settings, link).with_context(|| format!("no gateway to {link}"))
-    }
-
-    /// As [`Running::open`]; none if the fabric has a gateway already.
-    ///
-    /// # Errors
-    /// As [`Running::open`].
-    pub fn unless_there_is_one(settings: &Settings) -> Result<Option<Running>> {
-        match Running::open(settings) {
-            Err(error) => match error.downcast_ref::<GatewayError>() {
-                Some(GatewayError::Fabric(FabricError::HasGateway { .. })) => Ok(None),
-                _ => Err(error),
-            },
-            opened => opened.map(Some),
-        }
     }
 
     fn start(settings: &Settings, link: &LinkName) -> Result<Running> {
@@ -156,7 +141,7 @@ impl Running {
     }
 
     /// What it has counted, without what has not happened.
-    pub fn counted(&self) -> String {
+    fn counted(&self) -> String {
         let counters = self.gateway.counters();
         let all = counters.iter().chain(counters.lost.iter());
         let counted: Vec<String> = all
@@ -182,7 +167,10 @@ impl CmSink for Nobody {
 fn hosts(settings: &Settings) -> Result<Vec<Engine>> {
     let devices = identity::devices(settings)?;
     let host = |device| -> Result<Engine> {
-        let engine = Engine::open(&engine::Options::new(settings, device))?;
+        let engine = Engine::open(&engine::Options {
+            link: None,
+            ..engine::Options::new(settings, device)
+        })?;
         engine.start_cm(Arc::new(Nobody)).context("no connection management")?;
         Ok(engine)
     };

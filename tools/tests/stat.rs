@@ -30,6 +30,7 @@ impl Fabric {
             active_mtu: Mtu::Mtu4096,
             faults: &[],
             seed: 1,
+            link: None,
             pcap: None,
         })
         .unwrap()

@@ -13,7 +13,9 @@ use ferroce_stack::verbs::{
 };
 use ferroce_stack::wire::Mac;
 
+use super::answers::{self, Answers};
 use super::cm::Services;
+use super::network::{Leaves, Network, leaves};
 use super::objects::{
     AsyncEvent, Completion, CompletionQueue, QueuePair, SendEntry, SharedReceiveQueue, Subject,
 };
@@ -39,6 +41,15 @@ const QUIET_TURNS: u32 = 16;
 
 /// Completions moved at a time.
 const WC_BATCH: usize = 32;
+
+/// Who runs a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// A program that polls for completions, in vain so far.
+    Poller,
+    /// Anybody else.
+    Other,
+}
 
 /// The engine's end of a CQ.
 #[derive(Debug)]
@@ -141,6 +152,8 @@ pub(crate) struct Inner {
     pub(super) contexts: Vec<Arc<super::AsyncQueue>>,
     pub(super) outbound: Outbound,
     pub(super) reporter: Reporter,
+    /// The engine's own link, while it is there.
+    pub(super) network: Option<Box<Network>>,
     /// Connection management, once it is asked for.
     pub(super) services: Option<Box<Services>>,
     /// CQs whose ring had no room for all their completions.
@@ -153,8 +166,11 @@ pub(crate) struct Inner {
     quiet_turns: u32,
     /// Frames seen to have arrived before the work queues were drained.
     arrived: usize,
-    /// The last batch sent as many frames as it may: there may be more.
+    /// The last batch sent as many frames as it may, or has put an ACK off: there may be more.
     has_more: bool,
+    /// What was posted since the last batch.
+    drained: answers::Posted,
+    answers: Answers,
 }
 
 impl Inner {
@@ -163,6 +179,7 @@ impl Inner {
         member: Member,
         outbound: Outbound,
         reporter: Reporter,
+        network: Option<Box<Network>>,
     ) -> Inner {
         let frame = vec![0; device.max_frame_len()].into_boxed_slice();
         Inner {
@@ -175,6 +192,7 @@ impl Inner {
             contexts: Vec::new(),
             outbound,
             reporter,
+            network,
             services: None,
             backlog: Vec::new(),
             rung: Vec::new(),
@@ -183,6 +201,8 @@ impl Inner {
             quiet_turns: 0,
             arrived: 0,
             has_more: false,
+            drained: answers::Posted::Nothing,
+            answers: Answers::new(),
         }
     }
 
@@ -190,11 +210,15 @@ impl Inner {
     /// receive that was posted before the peer sent is there when the frame is looked at.
     pub fn see_arrivals(&mut self) {
         self.arrived = self.member.pending().min(BATCH);
+        if let Some(network) = &mut self.network {
+            network.fetch();
+        }
     }
 
-    /// Whether a frame has arrived.
-    pub fn has_arrivals(&self) -> bool {
-        self.member.pending() > 0
+    /// Whether a frame has arrived, or something about the link.
+    pub fn has_arrivals(&mut self) -> bool {
+        self.see_arrivals();
+        self.arrived > 0 || self.network.as_ref().is_some_and(|network| network.has_work())
     }
 
     /// Puts right where others look for the end of the inbound ring: one of them may have written
@@ -212,28 +236,37 @@ impl Inner {
         for tag in self.rung.drain(..) {
             // A queue that is gone may have rung before.
             if let Some(Some(queue)) = self.posted.queues.get_mut(tag as usize) {
+                let posted = match queue {
+                    Posted::Send(..) => answers::Posted::Sends,
+                    Posted::Recv(..) | Posted::Srq(..) => answers::Posted::Receives,
+                };
+                self.drained = self.drained.max(posted);
                 drain_queue(&mut self.device, queue);
             }
         }
     }
 
     /// Takes the frames seen to have arrived, runs timers, sends, and publishes what came of it.
-    pub fn batch(&mut self) -> Driven {
+    pub fn batch(&mut self, driver: Driver) -> Driven {
         if self.is_quiet() {
             self.quiet_turns = self.quiet_turns.wrapping_add(1);
             if !self.quiet_turns.is_multiple_of(QUIET_TURNS) {
+                self.answers.driven(std::mem::take(&mut self.drained));
                 return Driven::Idle;
             }
         }
         let now = Instant::from_nanos(sys::now_ns());
-        let received = self.receive(now);
+        let received = self.receive(now) | self.receive_from_link(now);
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
         }
         let served = self.serve(now);
-        let sent = self.transmit(now);
-        let published = self.publish(now);
+        // Before anything is sent: who polls may look already.
+        let told = self.publish(now);
+        let sent = if self.stands_back(driver, told) { false } else { self.transmit(now) };
+        let published = self.publish(now) || told;
         self.member.flush_wakes();
+        self.look_at_link();
         if self.is_asked() {
             self.answer();
         }
@@ -243,9 +276,29 @@ impl Inner {
         }
     }
 
+    /// Whether all there is to send is an ACK that waits for the program's answer. Whoever drives
+    /// next sends it.
+    fn stands_back(&mut self, driver: Driver, told: bool) -> bool {
+        let posted = std::mem::take(&mut self.drained);
+        let still = self.answers.driven(posted);
+        let begins = told && driver == Driver::Poller;
+        let stands_back = (still || begins)
+            && self.outbound.is_quiet()
+            && self.device.put_off_ack()
+            && (still || self.answers.told());
+        if stands_back {
+            self.has_more = true;
+            if let Some(network) = &mut self.network {
+                network.flush();
+            }
+        }
+        stands_back
+    }
+
     /// Whether there is nothing to do but for timers.
     fn is_quiet(&self) -> bool {
         self.arrived == 0
+            && self.network.as_ref().is_none_or(|network| !network.has_work())
             && self.device.is_quiet()
             && self.outbound.is_quiet()
             && self.backlog.is_empty()
@@ -260,7 +313,8 @@ impl Inner {
             return Some(Instant::default());
         }
         let services = self.services.as_ref().and_then(|services| services.next_timeout());
-        let others = self.outbound.next_timeout().into_iter().chain(services);
+        let network = self.network.as_ref().and_then(|network| network.next_timeout());
+        let others = self.outbound.next_timeout().into_iter().chain(services).chain(network);
         self.device.poll_timeout().into_iter().chain(others).min()
     }
 
@@ -291,7 +345,7 @@ impl Inner {
             // Work of a reliable service retires when the peer has answered.
             in_vain = if sends < left { 0 } else { in_vain + 1 };
             left = sends;
-            self.batch();
+            self.batch(Driver::Other);
         }
     }
 
@@ -306,13 +360,49 @@ impl Inner {
             self.member.found_nothing();
         }
         for _ in 0..std::mem::take(&mut self.arrived) {
-            let Some(Received { len, tag }) = self.member.receive(&mut self.rx) else { break };
+            let Inner { device, member, outbound, network, rx, .. } = self;
+            // What goes on to the link is there already.
+            let room = network.as_mut().and_then(|network| network.room());
+            let is_linked = room.is_some();
+            let buffer = room.unwrap_or(rx);
+            let Some(Received { len, tag }) = member.receive(buffer) else { break };
             received = true;
-            self.outbound.record_arrival(now, &self.rx[..len], tag);
-            // Why a frame had no effect, the device has counted.
-            let _ = self.device.handle_frame(now, &self.rx[..len]);
+            let frame = &buffer[..len];
+            outbound.record_arrival(now, frame, tag);
+            let leaves = if is_linked { leaves(frame, member) } else { Leaves::No };
+            if leaves == Leaves::No || leaves == Leaves::Also && device.hears_multicast() {
+                // Why a frame had no effect, the device has counted.
+                let _ = device.handle_frame(now, frame);
+            }
+            if let (Leaves::Yes | Leaves::Also, Some(network)) = (leaves, network) {
+                network.push(len);
+            }
         }
         received
+    }
+
+    fn receive_from_link(&mut self, now: Instant) -> bool {
+        let Inner { device, member, outbound, network, .. } = self;
+        network.as_mut().is_some_and(|network| network.take(now, device, member, outbound))
+    }
+
+    /// Sees to it that everybody learns what has become of the link.
+    #[inline]
+    fn look_at_link(&mut self) {
+        let Some(network) = &mut self.network else { return };
+        if network.has_changed() {
+            let is_up = network.look();
+            self.device.set_port_active(is_up);
+            self.has_more = true;
+        }
+        if let Some(error) = network.take_failure() {
+            let link = network.name();
+            tracing::error!(%link, %error, "the link is gone; the fabric's own traffic goes on");
+            self.network = None;
+            self.member.resign();
+            self.device.set_port_active(false);
+            self.has_more = true;
+        }
     }
 
     /// Does what connection management has to do.
@@ -323,22 +413,33 @@ impl Inner {
 
     fn transmit(&mut self, now: Instant) -> bool {
         let mut sent = false;
-        let Inner { device, member, outbound, services, tx, .. } = self;
-        outbound.run_delayed(now, member, device);
+        let Inner { device, member, outbound, network, services, tx, .. } = self;
+        outbound.run_delayed(now, member, device, network.as_deref_mut());
         self.has_more = true;
         for _ in 0..BATCH {
             // A frame that waits has a timer of its own.
             let is_clear = outbound.is_clear(now, member);
-            let len = if is_clear { device.poll_transmit(now, tx) } else { None };
+            let room = network.as_mut().and_then(|network| network.room()).unwrap_or(tx);
+            let len = if is_clear { device.poll_transmit(now, room) } else { None };
             let Some(len) = len else {
                 let is_held = |services: &Services| services.has_more(device);
                 self.has_more = is_clear && services.as_deref().is_some_and(is_held);
                 break;
             };
             sent = true;
-            if outbound.send(now, &mut tx[..len], member) == Outcome::Own {
-                let _ = device.handle_frame(now, &tx[..len]);
+            match outbound.send(now, &mut room[..len], member) {
+                Outcome::Own => {
+                    let _ = device.handle_frame(now, &room[..len]);
+                }
+                Outcome::Link => match network {
+                    Some(network) if !network.has_failed() => network.push(len),
+                    _ => outbound.lost.unreachable += 1,
+                },
+                Outcome::Gone => {}
             }
+        }
+        if let Some(network) = network {
+            network.flush();
         }
         sent
     }

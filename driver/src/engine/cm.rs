@@ -481,6 +481,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Options;
+    use crate::engine::batch::Driver;
 
     fn gid(text: &str) -> Gid {
         Gid::from_ip(text.parse().unwrap())
@@ -525,6 +526,7 @@ mod tests {
             active_mtu: Mtu::Mtu1024,
             faults: &[],
             seed: 1,
+            link: None,
             pcap: None,
         })
         .unwrap();
@@ -533,11 +535,11 @@ mod tests {
         // Nobody else drives meanwhile.
         let mut inner = engine.core.inner.lock().unwrap();
         ask(&mut inner.services.as_mut().unwrap().cm, 10, 2 * AHS as u32);
-        inner.batch();
+        inner.batch(Driver::Other);
         assert!(!inner.services.as_ref().unwrap().cm.is_quiet());
         while !inner.services.as_ref().unwrap().cm.is_quiet() {
             assert_eq!(inner.next_timeout(), Some(Instant::default()));
-            inner.batch();
+            inner.batch(Driver::Other);
         }
         drop(inner);
         drop(engine);

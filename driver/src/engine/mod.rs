@@ -5,14 +5,17 @@
 //! runs one bounded batch; if it is taken somebody else is making progress. A background thread
 //! drives while nobody polls (`progress`). Control verbs wait for the lock.
 
+mod answers;
 mod batch;
 mod cm;
+mod network;
 mod objects;
 mod open;
 mod outbound;
 mod ports;
 mod post;
 mod report;
+mod sleeper;
 mod thread;
 
 use std::ops::{Deref, DerefMut};
@@ -29,7 +32,6 @@ use ferroce_stack::{Config, Device, SrqAttr, SrqInit};
 
 use crate::doorbell::Doorbells;
 use crate::event::Armed;
-use crate::fabric::Member;
 use crate::frame::tap::Tap;
 use crate::memory::{self, HostMemory};
 use crate::progress::{self, Driven, Progress};
@@ -37,11 +39,12 @@ use crate::ring::{ring, work_ring};
 use crate::sync::lock;
 use crate::sys;
 
-use batch::{BATCH, CqSide, Inner, Posted};
+use batch::{BATCH, CqSide, Driver, Inner, Posted};
 use objects::WorkQueue;
+use open::Place;
 use outbound::Outbound;
 use report::Reporter;
-use thread::Wake;
+use sleeper::Sleeper;
 
 pub use crate::event::EventQueue;
 pub use cm::{CmGuard, CmSink};
@@ -49,7 +52,7 @@ pub use objects::{
     AsyncEvent, AsyncQueue, Channel, Completion, CompletionQueue, QueuePair, SharedReceiveQueue,
     Subject,
 };
-pub use open::{OpenError, Options};
+pub use open::{OpenError, Options, OwnLink};
 pub use ports::{BoundPort, PortClaim, PortError};
 pub use post::{RecvBatch, SendBatch};
 
@@ -69,7 +72,7 @@ pub struct Engine {
 pub(crate) struct Core {
     inner: Mutex<Inner>,
     doorbells: Doorbells,
-    progress: Progress<Wake>,
+    progress: Progress<Sleeper>,
     /// Completions that are to come, as far as is known: signaled sends and receives.
     outstanding: AtomicI64,
     /// The process it works in: a forked child has neither its thread nor its ring.
@@ -92,7 +95,7 @@ struct Unlocked<'a>(&'a Core);
 impl Drop for Unlocked<'_> {
     fn drop(&mut self) {
         if !self.0.doorbells.is_empty() {
-            self.0.try_drive();
+            self.0.try_drive(Driver::Other);
         }
     }
 }
@@ -113,34 +116,35 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.inner.batch();
+        self.inner.batch(Driver::Other);
         self.unlocked.0.tell_deadline(&self.inner);
     }
 }
 
 impl Engine {
-    /// Joins the fabric and starts the background thread.
+    /// Joins the fabric, opens the link if it is to own one and the fabric has no gateway, and starts
+    /// the background thread.
     ///
     /// # Errors
-    /// [`OpenError`] if the fabric cannot be joined, an address is not one, the capture cannot be
+    /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not one, the capture cannot be
     /// written, or there is no thread.
     pub fn open(options: &Options) -> Result<Engine, OpenError> {
-        let member = Member::join(options.fabric, options.gids).map_err(OpenError::Fabric)?;
+        let Place { member, sleeper, network } = Place::take(options)?;
         let config =
             Config { active_mtu: options.active_mtu, qpns: member.qpns(), ..Config::default() };
         let mut device = Device::new(config, HostMemory::new());
         for entry in options.gids {
             device.add_gid(*entry).map_err(|_| OpenError::Address(*entry))?;
         }
+        device.set_port_active(network.as_ref().is_none_or(|network| network.is_up()));
         while device.poll_event().is_some() {}
-        let wake = Wake(member.wake_handle());
-        let progress = Progress::new(wake, progress::Settings::default());
+        let progress = Progress::new(sleeper, progress::Settings::default());
         let now = Instant::from_nanos(sys::now_ns());
         let tap = options.pcap.map(|path| {
             Tap::open(path, now).map_err(|error| OpenError::Capture(path.to_owned(), error))
         });
         let outbound = Outbound::new(options.faults, options.seed, tap.transpose()?);
-        let inner = Inner::new(device, member, outbound, Reporter::new(options.name));
+        let inner = Inner::new(device, member, outbound, Reporter::new(options.name), network);
         let core = Arc::new(Core {
             inner: Mutex::new(inner),
             doorbells: Doorbells::new(),
@@ -535,7 +539,7 @@ impl Core {
         let now = Instant::from_nanos(sys::now_ns());
         let ended = guard.inner.services.as_mut().map_or(0, |services| services.end_all(now));
         for _ in 0..ended.div_ceil(BATCH) {
-            guard.inner.batch();
+            guard.inner.batch(Driver::Other);
         }
     }
 
@@ -545,7 +549,7 @@ impl Core {
     }
 
     /// Runs one bounded batch, unless somebody else does.
-    pub(crate) fn try_drive(&self) -> Driven {
+    pub(crate) fn try_drive(&self, driver: Driver) -> Driven {
         if !self.is_here() {
             return Driven::Busy;
         }
@@ -559,7 +563,7 @@ impl Core {
             };
             inner.see_arrivals();
             inner.drain(&self.doorbells);
-            match (inner.batch(), driven) {
+            match (inner.batch(driver), driven) {
                 (Driven::Worked { frames }, Driven::Worked { frames: before }) => {
                     driven = Driven::Worked { frames: frames || before };
                 }

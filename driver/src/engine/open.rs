@@ -2,15 +2,22 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ferroce_stack::GidEntry;
 use ferroce_stack::verbs::Mtu;
 
+use super::network::Network;
+use super::sleeper::{Descriptors, Sleeper};
 use crate::config::Settings;
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Member, WakeSocket};
 use crate::frame::fault::Rule;
+use crate::gateway::{self, GatewayError, Notice};
 use crate::identity::DeviceInfo;
+use crate::link::{Link, LinkCounters, LinkName, Purpose, Tell, Watch};
+use crate::progress::Futex;
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -27,8 +34,19 @@ pub struct Options<'a> {
     pub faults: &'a [Rule],
     /// Decides what chances the faults take.
     pub seed: u64,
+    /// A link of its own, unless the fabric has a gateway already.
+    pub link: Option<OwnLink<'a>>,
     /// A capture of the frames it sends, and of those that no other process records there.
     pub pcap: Option<&'a Path>,
+}
+
+/// A link that an engine is to own: it is the fabric's gateway then.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnLink<'a> {
+    /// Where it leads.
+    pub name: &'a LinkName,
+    /// Addresses by which the network knows the fabric's devices; empty: the link's first one.
+    pub addresses: &'a [IpAddr],
 }
 
 impl<'a> Options<'a> {
@@ -41,6 +59,7 @@ impl<'a> Options<'a> {
             active_mtu: device.active_mtu,
             faults: &settings.fault,
             seed: settings.seed,
+            link: settings.link.as_ref().map(|name| OwnLink { name, addresses: &settings.addr }),
             pcap: settings.pcap.as_deref(),
         }
     }
@@ -51,6 +70,8 @@ impl<'a> Options<'a> {
 pub enum OpenError {
     /// The fabric cannot be joined.
     Fabric(FabricError),
+    /// The link cannot be opened.
+    Link(LinkName, GatewayError),
     /// The device refuses an address.
     Address(GidEntry),
     /// The capture cannot be written.
@@ -63,6 +84,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Fabric(error) => error.fmt(f),
+            OpenError::Link(name, error) => write!(f, "cannot open the link {name}: {error}"),
             OpenError::Address(entry) => write!(f, "{} cannot be an address", entry.gid),
             OpenError::Capture(path, error) => {
                 write!(f, "cannot record to {}: {error}", path.display())
@@ -73,3 +95,73 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+/// What an engine's place in the fabric is made of.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub member: Member,
+    pub sleeper: Sleeper,
+    pub network: Option<Box<Network>>,
+}
+
+impl Place {
+    /// Joins the fabric, as its gateway if the engine is to have a link and there is none.
+    pub fn take(options: &Options) -> Result<Place, OpenError> {
+        if let Some(link) = &options.link {
+            match Member::join_with_link(options.fabric, options.gids) {
+                Ok((member, socket)) => {
+                    let opened = Place::with_link(options, link, member, socket);
+                    return opened.map_err(|error| OpenError::Link(link.name.clone(), error));
+                }
+                Err(error @ FabricError::HasGateway { .. }) => {
+                    tracing::info!(link = %link.name, %error, "another process has the link");
+                }
+                Err(error) => return Err(OpenError::Fabric(error)),
+            }
+        }
+        let member = Member::join(options.fabric, options.gids).map_err(OpenError::Fabric)?;
+        let sleeper = Sleeper::Word(Futex(member.wake_handle()));
+        Ok(Place { member, sleeper, network: None })
+    }
+
+    fn with_link(
+        options: &Options,
+        own: &OwnLink,
+        member: Member,
+        socket: WakeSocket,
+    ) -> Result<Place, GatewayError> {
+        let counters = Arc::new(LinkCounters::default());
+        let name = own.name.clone();
+        let tell: Tell = Arc::new(move |conflict| {
+            tracing::warn!(link = %name, "{}", Notice::Conflict(conflict));
+        });
+        let purpose = Purpose { addresses: own.addresses, counters: &counters, tell: &tell };
+        let link = Link::open(own.name, &purpose).map_err(GatewayError::Link)?;
+        let (note, notices) = gateway::describe(
+            &gateway::Options {
+                fabric: options.fabric,
+                link: own.name,
+                addresses: own.addresses,
+                mtu: Some(options.active_mtu),
+            },
+            &link,
+        )?;
+        for notice in notices {
+            tracing::warn!(link = %own.name, "{notice}");
+        }
+        let descriptors = Descriptors::open(
+            member.wake_handle(),
+            socket,
+            link.receiver.descriptor(),
+            link.watch.as_ref().map(Watch::descriptor),
+        );
+        let descriptors = Arc::new(descriptors.map_err(GatewayError::Io)?);
+        member.set_note(&note).map_err(GatewayError::Io)?;
+        let network = Network::new(own.name, link, counters, descriptors.clone());
+        Ok(Place {
+            member,
+            sleeper: Sleeper::Descriptors(descriptors),
+            network: Some(Box::new(network)),
+        })
+    }
+}

@@ -1,9 +1,4 @@
-//! Frames on their way out: faults, delays, a full ring.
-//!
-//! The fabric loses nothing of its own: a frame for a member whose ring is full waits, and
-//! everything behind it. So that a member that stands still or crawls does not hold up the others,
-//! the time there is to wait for it is limited to [`PATIENCE_NS`], and grows again only with the
-//! frames it takes; when it is used up, frames to it are lost.
+//! Frames on their way out: faults, delays, and who they are for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,20 +6,11 @@ use std::collections::BinaryHeap;
 use ferroce_stack::Device;
 use ferroce_stack::time::Instant;
 
-use crate::fabric::{Member, Route, Sent, Slots, destination};
+use super::network::Network;
+use crate::fabric::{Courier, Handed, Member, Route, Sent, Slots, destination};
 use crate::frame::fault::{Fate, Injector, Rule};
 use crate::frame::tap::Tap;
 use crate::memory::HostMemory;
-
-/// How long a full ring holds up its senders.
-const PATIENCE_NS: u64 = 20_000_000;
-
-/// By how much a frame that finds room lengthens the time there is to wait: a ring of them makes
-/// all of it.
-const PATIENCE_PER_FRAME_NS: u64 = PATIENCE_NS / 1024;
-
-/// How soon a full ring is looked at again though nothing else happens.
-const RETRY_NS: u64 = 50_000;
 
 /// Frames that faults hold back at a time; what is more is lost, as in a switch.
 const DELAYED_MAX: usize = 1 << 14;
@@ -36,14 +22,8 @@ pub(super) enum Outcome {
     Own,
     /// On its way, waiting or lost.
     Gone,
-}
-
-/// A frame that waits for room.
-#[derive(Debug)]
-struct Waiting {
-    to: u8,
-    frame: Vec<u8>,
-    since: Instant,
+    /// To leave by this engine's own link.
+    Link,
 }
 
 /// Frames that never reached anybody.
@@ -65,11 +45,7 @@ pub(super) struct Outbound {
     /// Frames a fault holds back, by when they are due and in which order they were sent.
     delayed: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     sequence: u64,
-    waiting: Option<Waiting>,
-    /// How long each member's ring may hold us up yet, in nanoseconds.
-    patience_ns: [u64; 256],
-    /// When the frame that waits is due again.
-    retry_at: Option<Instant>,
+    courier: Courier,
     pub lost: Lost,
 }
 
@@ -81,9 +57,7 @@ impl Outbound {
             injector,
             delayed: BinaryHeap::new(),
             sequence: 0,
-            waiting: None,
-            patience_ns: [PATIENCE_NS; 256],
-            retry_at: None,
+            courier: Courier::new(),
             lost: Lost::default(),
         }
     }
@@ -96,42 +70,36 @@ impl Outbound {
     }
 
     /// Says with each frame in which capture it is; 0 for none.
-    fn tag(&self) -> u32 {
+    pub fn tag(&self) -> u32 {
         self.tap.as_ref().map_or(0, Tap::id)
     }
 
     /// Whether no frame waits here.
     pub fn is_quiet(&self) -> bool {
-        self.waiting.is_none() && self.delayed.is_empty()
+        !self.courier.is_waiting() && self.delayed.is_empty()
     }
 
     pub fn next_timeout(&self) -> Option<Instant> {
         let delayed = self.delayed.peek().map(|Reverse((at, ..))| *at);
-        delayed.into_iter().chain(self.retry_at).min()
+        delayed.into_iter().chain(self.courier.retry_at()).min()
     }
 
     /// Whether another frame may be sent; tries the one that waits again.
     pub fn is_clear(&mut self, now: Instant, member: &mut Member) -> bool {
-        let Some(waiting) = self.waiting.take() else { return true };
-        self.retry_at = None;
-        let sent = member.send(waiting.to, &waiting.frame, self.tag());
-        let patience_ns = &mut self.patience_ns[usize::from(waiting.to)];
-        if sent == Sent::Full && now < waiting.since + *patience_ns {
-            self.retry_at = Some(now + RETRY_NS);
-            self.waiting = Some(waiting);
-            return false;
-        }
-        *patience_ns =
-            patience_ns.saturating_sub(now.nanos().saturating_sub(waiting.since.nanos()));
-        match sent {
-            Sent::Full => {
-                self.lost.ring_full += 1;
-                member.reap();
-            }
-            Sent::Gone => self.lost.unreachable += 1,
-            Sent::Done => {}
+        match self.courier.retry(now, member) {
+            Some(Handed::Waits) => return false,
+            Some(handed) => self.count(handed),
+            None => {}
         }
         true
+    }
+
+    fn count(&mut self, handed: Handed) {
+        match handed {
+            Handed::Done | Handed::Waits => {}
+            Handed::Full => self.lost.ring_full += 1,
+            Handed::Gone => self.lost.unreachable += 1,
+        }
     }
 
     /// Sends a frame the device has built. A fault may change it.
@@ -168,13 +136,21 @@ impl Outbound {
         now: Instant,
         member: &mut Member,
         device: &mut Device<HostMemory>,
+        mut network: Option<&mut Network>,
     ) {
         while self.delayed.peek().is_some_and(|Reverse((at, ..))| *at <= now)
             && self.is_clear(now, member)
         {
             let Some(Reverse((_, _, frame))) = self.delayed.pop() else { return };
-            if self.forward(now, &frame, member) == Outcome::Own {
-                let _ = device.handle_frame(now, &frame);
+            match self.forward(now, &frame, member) {
+                Outcome::Own => {
+                    let _ = device.handle_frame(now, &frame);
+                }
+                Outcome::Link => match &mut network {
+                    Some(network) => network.push_copy(&frame),
+                    None => self.lost.unreachable += 1,
+                },
+                Outcome::Gone => {}
             }
         }
     }
@@ -186,24 +162,17 @@ impl Outbound {
         match member.route(gid, qpn, datagram) {
             Route::Own => return Outcome::Own,
             Route::Member(to) => {
-                let sent = member.send(to, frame, self.tag());
-                let patience_ns = &mut self.patience_ns[usize::from(to)];
-                match sent {
-                    Sent::Done if *patience_ns < PATIENCE_NS => {
-                        *patience_ns += PATIENCE_PER_FRAME_NS;
-                    }
-                    Sent::Done => {}
-                    Sent::Full if *patience_ns >= RETRY_NS => {
-                        self.retry_at = Some(now + RETRY_NS);
-                        self.waiting = Some(Waiting { to, frame: frame.to_vec(), since: now });
-                    }
-                    Sent::Full => self.lost.ring_full += 1,
-                    Sent::Gone => self.lost.unreachable += 1,
-                }
+                let tag = self.tag();
+                let handed = self.courier.hand(now, member, to, frame, tag);
+                self.count(handed);
             }
+            Route::Link => return Outcome::Link,
             Route::Members(members) => {
                 self.forward_to_all(members, frame, member);
                 // Of a group the device has looked for members by itself.
+                if gid.is_multicast() && member.is_gateway() {
+                    return Outcome::Link;
+                }
                 if !gid.is_multicast() && members.contains(member.slot()) {
                     return Outcome::Own;
                 }

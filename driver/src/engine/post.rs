@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_stack::verbs::{RecvWr, SendData, SendFlags, SendWr, Sge, VerbsError};
 
+use super::batch::Driver;
 use super::objects::{SendEntry, WorkQueue};
 use super::{Completion, CompletionQueue, Core, Driven, Engine, QueuePair, SharedReceiveQueue};
 use crate::doorbell::Bell;
@@ -60,7 +61,7 @@ impl Engine {
             if !self.is_here() {
                 return count;
             }
-            self.core.try_drive();
+            self.core.try_drive(Driver::Poller);
             count += cq.take(&mut out[count..]);
             if count == 0 {
                 let streak = cq.empty_polls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -106,7 +107,7 @@ impl Core {
     fn returned(&self, count: usize) {
         let left = self.outstanding.fetch_sub(count as i64, Ordering::Relaxed) - count as i64;
         if left <= 0 && self.is_here() && self.progress.leave() {
-            self.try_drive();
+            self.try_drive(Driver::Other);
         }
     }
 
@@ -116,7 +117,7 @@ impl Core {
             return;
         }
         self.progress.posted();
-        if self.try_drive() == Driven::Busy {
+        if self.try_drive(Driver::Other) == Driven::Busy {
             self.progress.ring_bell();
         }
     }

@@ -10,6 +10,7 @@ use ferroce_stack::wire::CmMessage;
 use super::batch::Inner;
 use super::outbound::Lost;
 use crate::fabric::{QpReport, Report};
+use crate::link::LinkCounters;
 
 /// What an engine needs to answer.
 #[derive(Debug)]
@@ -46,6 +47,9 @@ impl Inner {
     fn describe(&self) -> Report {
         let Lost { ring_full, unreachable, injected } = self.outbound.lost;
         let lost = [("ring_full", ring_full), ("unreachable", unreachable), ("injected", injected)];
+        let link = self.network.as_ref().map(|network| network.counters());
+        let of_link = link.into_iter().flat_map(LinkCounters::iter);
+        let lost_by_link = link.into_iter().flat_map(|counters| counters.lost.iter());
         let gids = (0..=u8::MAX).map_while(|index| self.device.query_gid(index));
         let counters = self.device.counters();
         let discards = counters.discards().filter(|&(_, count)| count > 0);
@@ -58,9 +62,12 @@ impl Inner {
             program: self.reporter.program.clone(),
             device: self.reporter.device.clone(),
             gids: gids.map(|entry| entry.gid.to_string()).collect(),
-            counters: named(counters.iter()).into_iter().chain(self.describe_services()).collect(),
+            counters: named(counters.iter().chain(of_link))
+                .into_iter()
+                .chain(self.describe_services())
+                .collect(),
             discards: named(discards.map(|(reason, count)| (reason.name(), count))),
-            lost: named(lost),
+            lost: add_up(lost.into_iter().chain(lost_by_link)),
             qps: qpns.into_iter().filter_map(|qpn| self.describe_qp(qpn)).collect(),
         }
     }
@@ -107,6 +114,15 @@ impl Inner {
 
 fn named<'a>(counters: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
     counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// As [`named`]; a link loses frames for the same reasons as an engine.
+fn add_up<'a>(counters: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (name, count) in counters {
+        *sums.entry(name.to_owned()).or_default() += count;
+    }
+    sums
 }
 
 /// As `rdma resource` and man pages write it.

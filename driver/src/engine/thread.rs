@@ -1,13 +1,11 @@
 //! The background thread, and waiting for a completion channel.
 
 use std::io;
-use std::ops::Deref;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, TryLockError};
 use std::thread::{Builder, JoinHandle};
 
+use super::batch::Driver;
 use super::{Channel, Core, Driven, Engine};
-use crate::fabric::WakeWord;
 use crate::progress::Look;
 use crate::sys;
 
@@ -17,25 +15,12 @@ const SPIN_NS: u64 = 50_000;
 /// The longest sleep: a sender that dies between leaving a frame and waking us wakes nobody.
 const SLEEP_NS: u64 = 250_000_000;
 
-/// The wake word of the engine's member.
-#[derive(Debug)]
-pub(crate) struct Wake(pub WakeWord);
-
-impl Deref for Wake {
-    type Target = AtomicU32;
-
-    #[inline]
-    fn deref(&self) -> &AtomicU32 {
-        self.0.word()
-    }
-}
-
 /// Starts the thread. It takes no signal of the application's.
 pub(super) fn spawn(core: Arc<Core>) -> io::Result<JoinHandle<()>> {
     let _blocked = sys::block_signals();
     Builder::new()
         .name("ferroce".to_owned())
-        .spawn(move || core.progress.run(|| core.try_drive(), || core.look()))
+        .spawn(move || core.progress.run(|| core.try_drive(Driver::Other), || core.look()))
 }
 
 impl Core {
@@ -86,7 +71,7 @@ impl Engine {
     pub fn drive_until(&self, mut is_done: impl FnMut() -> bool) {
         let start = sys::now_ns();
         loop {
-            let driven = self.core.try_drive();
+            let driven = self.core.try_drive(Driver::Other);
             if is_done() {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +20,10 @@ use super::registry::{
     self, FOREIGN, FROM_LINK, GATEWAY, GIDS, MEMBERS, MULTICAST, Presence, Registry, View,
 };
 use super::report::Report;
-use super::ring::{self, Inbound, Outbound, Owner, Received, Watch};
+use super::ring::{self, Inbound, Outbound, Owner, Received, Sleep, Watch};
 use super::route::{Addressee, RESERVED_QPNS, Route, Slots, general_services, route, saying};
 use super::shm::Shared;
+use super::waker::{WakeSocket, Waker};
 use crate::sys;
 
 /// How long a peer's ring may be full before the sender looks whether the peer still lives.
@@ -64,14 +65,13 @@ pub struct Member {
     peers: Vec<Option<Peer>>,
     /// Sent to since the last [`Member::flush_wakes`].
     unwoken: Slots,
-    /// What it sends comes from the gateway's link, and does not go back there.
-    is_from_link: bool,
 }
 
 #[derive(Debug)]
 struct Peer {
     generation: u64,
     ring: Outbound,
+    waker: Waker,
     /// Since when, or since the last look at the peer, every frame found the ring full.
     full_since_ns: Option<u64>,
 }
@@ -80,22 +80,26 @@ struct Peer {
 #[derive(Clone, Debug)]
 pub struct WakeWord(Arc<Shared>);
 
-impl WakeWord {
-    /// The word, as [`Member::wake_word`].
+/// The word, as [`Member::wake_word`].
+impl Deref for WakeWord {
+    type Target = AtomicU32;
+
     #[inline]
-    pub fn word(&self) -> &AtomicU32 {
+    fn deref(&self) -> &AtomicU32 {
         ring::wake_word(&self.0)
     }
+}
 
+impl WakeWord {
     /// Sleeps while the word is `expected`, until it is woken by any process, for at most
     /// `timeout_ns` nanoseconds if given. May return early.
     pub fn wait(&self, expected: u32, timeout_ns: Option<u64>) {
-        sys::futex_wait(self.word(), expected, timeout_ns);
+        sys::futex_wait(self, expected, timeout_ns);
     }
 
     /// Wakes whoever sleeps in [`WakeWord::wait`].
     pub fn wake(&self) {
-        sys::futex_wake(self.word());
+        sys::futex_wake(self);
     }
 }
 
@@ -133,6 +137,27 @@ impl Member {
         Member::join_as(dir, gids, 0)
     }
 
+    /// Joins with the given addresses as the one member to which frames go whose destination no
+    /// member has: it owns a link to a network. It sleeps on descriptors, of which the socket is
+    /// one, and not on its wake word; others wake it so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::join_as_gateway`].
+    pub fn join_with_link(
+        dir: &Path,
+        gids: &[GidEntry],
+    ) -> Result<(Member, WakeSocket), FabricError> {
+        let mut socket = None;
+        let member = Member::join_with(dir, gids, GATEWAY, |registry, slot| {
+            let path = registry.wake_path(slot);
+            let bound = WakeSocket::bind(&path);
+            socket = Some(bound.map_err(|error| FabricError::io("make the socket", &path, error))?);
+            Ok(Sleep::Socket)
+        })?;
+        Ok((member, socket.expect("made when the member was")))
+    }
+
     /// Joins as the one member to which frames go whose destination no member has.
     ///
     /// # Errors
@@ -153,6 +178,16 @@ impl Member {
     }
 
     fn join_as(dir: &Path, gids: &[GidEntry], flags: u64) -> Result<Member, FabricError> {
+        Member::join_with(dir, gids, flags, |_, _| Ok(Sleep::Word))
+    }
+
+    /// Joins. `sleep` says what the member will sleep on, which must be there by then.
+    fn join_with(
+        dir: &Path,
+        gids: &[GidEntry],
+        flags: u64,
+        sleep: impl FnOnce(&Registry, u8) -> Result<Sleep, FabricError>,
+    ) -> Result<Member, FabricError> {
         if gids.len() > GIDS {
             return Err(FabricError::TooManyGids { count: gids.len() });
         }
@@ -165,7 +200,9 @@ impl Member {
         }
         let (slot, generation) =
             registry.claim(&lock).ok_or_else(|| FabricError::Full { dir: dir.into() })?;
-        let shared = match create_ring(&registry.member_path(slot), generation) {
+        let made = sleep(&registry, slot)
+            .and_then(|sleep| create_ring(&registry.member_path(slot), generation, sleep));
+        let shared = match made {
             Ok(shared) => Arc::new(shared),
             Err(error) => {
                 registry.release(&lock, slot);
@@ -184,7 +221,6 @@ impl Member {
             inbound: Inbound::new(shared),
             peers: std::iter::repeat_with(|| None).take(MEMBERS).collect(),
             unwoken: Slots::NONE,
-            is_from_link: flags & FROM_LINK != 0,
         })
     }
 
@@ -262,9 +298,23 @@ impl Member {
         }
         for slot in std::mem::take(&mut self.unwoken).iter() {
             if let Some(peer) = &self.peers[usize::from(slot)] {
-                peer.ring.wake();
+                peer.waker.wake(peer.ring.shared());
             }
         }
+    }
+
+    /// Whether this member is the gateway.
+    #[inline]
+    pub fn is_gateway(&self) -> bool {
+        self.view.gateway() == Some(self.slot)
+    }
+
+    /// Is the gateway no longer: the link is gone.
+    pub fn resign(&mut self) {
+        // In this order: a next gateway's note is its own.
+        self.registry.remove_note();
+        self.registry.set_flag(self.slot, GATEWAY, false);
+        self.view.refresh(&self.registry);
     }
 
     /// Leaves word of what the gateway leads to, for as long as this member is the gateway.
@@ -278,12 +328,13 @@ impl Member {
 
     /// Where a frame to a QP goes. Of one to QP1, what it carries behind the DETH decides which
     /// process of a device gets it. One for a GID that no member has goes to the gateway, if there
-    /// is one, and one for a group also there.
+    /// is one, and one for a group also there; where the gateway is this member, see
+    /// [`Route::Link`], and a group's frame goes to its link as well.
     #[inline]
     pub fn route(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
         self.view.refresh(&self.registry);
-        match self.view.gateway().filter(|_| !self.is_from_link) {
-            Some(gateway) if destination.is_multicast() => {
+        match self.view.gateway() {
+            Some(gateway) if destination.is_multicast() && gateway != self.slot => {
                 match route(self.view.entries(), self.slot, destination, qpn) {
                     Route::Members(mut slots) => {
                         slots.insert(gateway);
@@ -292,9 +343,29 @@ impl Member {
                     other => other,
                 }
             }
-            Some(gateway) if !self.view.has(destination) => Route::Member(gateway),
+            Some(gateway) if !destination.is_multicast() && !self.view.has(destination) => {
+                if gateway == self.slot {
+                    Route::Link
+                } else {
+                    Route::Member(gateway)
+                }
+            }
             _ => self.route_within(destination, qpn, datagram),
         }
+    }
+
+    /// Where a frame goes that comes from this member's link: nothing goes back there.
+    #[inline]
+    pub fn route_from_link(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
+        self.view.refresh(&self.registry);
+        self.route_within(destination, qpn, datagram)
+    }
+
+    /// Whether a member has the GID.
+    #[inline]
+    pub fn has(&mut self, gid: Gid) -> bool {
+        self.view.refresh(&self.registry);
+        self.view.has(gid)
     }
 
     #[inline]
@@ -417,7 +488,9 @@ impl Member {
             let file = registry::open_file(&path, Presence::Existing).ok()?;
             let shared = Shared::map(&file, ring::FILE_LEN).ok()?;
             let ring = Outbound::new(shared, Owner::new(self.slot, self.generation));
-            ring.leads_to(generation).then_some(Peer { generation, ring, full_since_ns: None })
+            let waker = Waker::of(ring.shared(), &self.registry.wake_path(slot));
+            let peer = Peer { generation, ring, waker, full_since_ns: None };
+            peer.ring.leads_to(generation).then_some(peer)
         });
     }
 
@@ -456,7 +529,7 @@ impl Drop for Member {
 }
 
 /// Makes a member's file and an empty ring in it; its lock is held by the mapping returned.
-fn create_ring(path: &Path, generation: u64) -> Result<Shared, FabricError> {
+fn create_ring(path: &Path, generation: u64, sleep: Sleep) -> Result<Shared, FabricError> {
     // What a process left that died between two steps.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -470,7 +543,7 @@ fn create_ring(path: &Path, generation: u64) -> Result<Shared, FabricError> {
     registry::wait_for_lock(&file, path)?;
     let shared =
         Shared::map(&file, ring::FILE_LEN).map_err(|error| FabricError::io("map", path, error))?;
-    ring::format(&shared, generation);
+    ring::format(&shared, generation, sleep);
     Ok(shared)
 }
 

@@ -5,6 +5,7 @@
 //!
 //! - `registry`: who has which slot, and with which addresses;
 //! - `member-N`, for the member in slot N: the ring in which others leave frames for it;
+//! - `wake-N`: the socket by which it is woken, if it sleeps on descriptors;
 //! - `gateway`: where the member leads that owns a link to a network, if there is one
 //!   ([`GatewayNote`]);
 //! - `ports-N`: the ports it has bound, once it has bound one;
@@ -29,6 +30,7 @@
 //! others have mapped it gives them SIGBUS; no look at its length beforehand could prevent that,
 //! so who embeds this has to handle the signal.
 
+mod courier;
 mod error;
 mod member;
 mod note;
@@ -40,10 +42,12 @@ mod ring;
 mod route;
 #[allow(unsafe_code)]
 pub(crate) mod shm;
+mod waker;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use courier::{Courier, Handed, RETRY_NS};
 pub use error::FabricError;
 pub use member::{Member, Sent, WakeWord};
 pub use note::GatewayNote;
@@ -52,3 +56,4 @@ pub use ports::{ANY_ADDRESS, ANY_IPV4, ANY_IPV6, Binding, Bound, ClaimError};
 pub use report::{QpReport, Report};
 pub use ring::{FRAME_MAX, Received};
 pub use route::{Route, Slots, destination};
+pub use waker::WakeSocket;

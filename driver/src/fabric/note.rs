@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ferroce_stack::verbs::Mtu;
 use serde::{Deserialize, Serialize};
 
-use super::registry::{Presence, open_file};
+use super::registry::{Presence, Registry, View, open_file};
 
 /// A longer note, in bytes, is none.
 const NOTE_MAX: u64 = 64 << 10;
@@ -29,8 +29,13 @@ pub struct GatewayNote {
 }
 
 impl GatewayNote {
-    /// The note in a fabric's directory; none if it has no gateway.
+    /// The note in a fabric's directory; none if it has no gateway, or one that has died.
     pub fn read(dir: &Path) -> Option<GatewayNote> {
+        let registry = Registry::open_existing(dir).ok()??;
+        let gateway = View::new(&registry).gateway()?;
+        if registry.is_dead(gateway) {
+            return None;
+        }
         let file = open_file(&note_path(dir), Presence::Existing).ok()?;
         if !file.metadata().ok()?.is_file() {
             return None;

@@ -21,6 +21,7 @@ use super::registry::{Entry, FROM_LINK, Presence, Registry, View, open_file};
 use super::report::Report;
 use super::ring;
 use super::shm::Shared;
+use super::waker::Waker;
 
 /// Between two looks for answers.
 const LOOK: Duration = Duration::from_millis(2);
@@ -180,7 +181,11 @@ impl Question {
             .ok()
             .filter(|ring| ring::is_of(ring, process.generation));
         let (asked, trouble) = match ring {
-            Some(ring) => (Some(ring::ask(&ring)), NoReport::Silent),
+            Some(ring) => {
+                let asked = ring::ask(&ring);
+                Waker::of(&ring, &registry.wake_path(process.slot)).wake(&ring);
+                (Some(asked), NoReport::Silent)
+            }
             None => (None, NoReport::Gone),
         };
         Question { process, asked, seen: None, report: None, trouble }

@@ -348,6 +348,11 @@ impl Registry {
         self.dir.join(format!("member-{slot}"))
     }
 
+    /// Where the member in `slot` has the socket that wakes it, if it sleeps on descriptors.
+    pub fn wake_path(&self, slot: u8) -> PathBuf {
+        self.dir.join(format!("wake-{slot}"))
+    }
+
     /// Where the member in `slot` leaves its report, when asked.
     pub fn report_path(&self, slot: u8) -> PathBuf {
         self.dir.join(format!("report-{slot}"))
@@ -408,10 +413,11 @@ impl Registry {
         let _ = fs::remove_file(self.report_path(slot));
         let _ = fs::remove_file(self.unfinished_report_path(slot));
         let _ = fs::remove_file(self.ports_path(slot));
+        let _ = fs::remove_file(self.wake_path(slot));
         let _ = fs::remove_file(self.member_path(slot));
         let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
         if flags.load(Ordering::Relaxed) & GATEWAY != 0 {
-            let _ = fs::remove_file(note_path(&self.dir));
+            self.remove_note();
             flags.store(0, Ordering::Relaxed);
         }
         self.shared.word(entry_at(slot.into()) + STATE).store(FREE, Ordering::Relaxed);
@@ -452,6 +458,12 @@ impl Registry {
     /// Leaves the gateway's word of what it leads to; it goes with the gateway.
     pub fn write_note(&self, note: &GatewayNote) -> io::Result<()> {
         note.write(&note_path(&self.dir))
+    }
+
+    /// Takes the word back.
+    pub fn remove_note(&self) {
+        // An error leaves a note that the next gateway replaces.
+        let _ = fs::remove_file(note_path(&self.dir));
     }
 
     /// Brings a copy of the entry of `slot` up to date. One that somebody is changing is vacant.

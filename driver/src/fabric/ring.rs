@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::shm::Shared;
-use crate::progress::wake_if_armed;
 
 /// The longest frame the ring takes, in bytes: a path MTU of 4096 and its headers.
 pub const FRAME_MAX: usize = 4096 + 120;
@@ -42,6 +41,7 @@ const _: () = assert!(FRAME + FRAME_MAX <= STRIDE && SLOTS.is_power_of_two());
 // Offsets in the header. What senders write each time stands on lines of its own.
 const MAGIC_AT: usize = 0;
 const GENERATION_AT: usize = 8;
+const SLEEP_AT: usize = 16;
 const REPORTS_WANTED_AT: usize = 64;
 const HINT_AT: usize = 128;
 const WAKE_AT: usize = 256;
@@ -158,13 +158,31 @@ fn swap(word: &AtomicU64, from: State, to: State) -> bool {
     word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
+/// What the receiver sleeps on, as the file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// The wake word itself, a futex.
+    Word,
+    /// Descriptors, one of which is the socket beside the file.
+    Socket,
+}
+
 /// Makes an empty ring of a file of zeros; the receiver does so before others know of it.
-pub fn format(shared: &Shared, generation: u64) {
+pub fn format(shared: &Shared, generation: u64, sleep: Sleep) {
     for position in 0..SLOTS {
         state(shared, position).store(State::free(position).0, Ordering::Relaxed);
     }
+    shared.word(SLEEP_AT).store(sleep as u64, Ordering::Relaxed);
     shared.word(GENERATION_AT).store(generation, Ordering::Relaxed);
     shared.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+}
+
+/// What the receiver sleeps on.
+pub fn sleep_of(shared: &Shared) -> Sleep {
+    match shared.word(SLEEP_AT).load(Ordering::Relaxed) {
+        0 => Sleep::Word,
+        _ => Sleep::Socket,
+    }
 }
 
 /// The wake word of a ring.
@@ -179,18 +197,10 @@ pub fn is_of(shared: &Shared, generation: u64) -> bool {
         && shared.word(GENERATION_AT).load(Ordering::Relaxed) == generation
 }
 
-/// Wakes the receiver if it sleeps. What was written before is visible to it when it wakes, or if
-/// it does not sleep yet, when it looks after having armed its wake word.
-pub fn wake(shared: &Shared) {
-    wake_if_armed(wake_word(shared));
-}
-
 /// Asks the receiver for a report, and gives the number of the question: a report that answers
-/// this or a later one will do.
+/// this or a later one will do. Waking it must follow.
 pub fn ask(shared: &Shared) -> u64 {
-    let asked = shared.word(REPORTS_WANTED_AT).fetch_add(1, Ordering::Release).wrapping_add(1);
-    wake(shared);
-    asked
+    shared.word(REPORTS_WANTED_AT).fetch_add(1, Ordering::Release).wrapping_add(1)
 }
 
 /// The sending end.
@@ -227,9 +237,9 @@ impl Outbound {
         self.commit(position, frame.len() as u32, tag)
     }
 
-    /// Wakes the receiver if it sleeps, as [`wake`].
-    pub fn wake(&self) {
-        wake(&self.shared);
+    /// The mapping, for who wakes the receiver.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     #[inline]
@@ -483,7 +493,7 @@ mod tests {
             let path = TempRing(std::env::temp_dir().join(name));
             File::create(&path.0).unwrap().set_len(FILE_LEN as u64).unwrap();
             let shared = path.map();
-            format(&shared, 2);
+            format(&shared, 2, Sleep::Word);
             (path, Inbound::new(Arc::new(shared)))
         }
 

@@ -65,7 +65,9 @@ pub enum Route {
     Member(u8),
     /// To each of these, which may include the member that asks, or be none.
     Members(Slots),
-    /// To nobody in the fabric.
+    /// Out of the fabric, by the link of the member that asks.
+    Link,
+    /// To nobody.
     Unreachable,
 }
 

@@ -62,9 +62,12 @@ fn mac(last: u8) -> Mac {
     Mac([2, 0, 10, 0, 0, last])
 }
 
+fn entry(last: u8) -> GidEntry {
+    GidEntry { gid: gid(last), gid_type: GidType::RoceV2, mac: mac(last), vlan: None }
+}
+
 fn join_as(dir: &Path, last: u8) -> Result<Member, FabricError> {
-    let gid_type = GidType::RoceV2;
-    Member::join(dir, &[GidEntry { gid: gid(last), gid_type, mac: mac(last), vlan: None }])
+    Member::join(dir, &[entry(last)])
 }
 
 fn join(dir: &TempDir, last: u8) -> Member {
@@ -165,7 +168,7 @@ fn sleeping_member_is_woken_once_for_a_burst() {
     b.wake_word().store(1, Ordering::SeqCst);
     let wake = b.wake_handle();
     let sleeper = thread::spawn(move || {
-        while wake.word().load(Ordering::SeqCst) == 1 {
+        while wake.load(Ordering::SeqCst) == 1 {
             wake.wait(1, None);
         }
     });

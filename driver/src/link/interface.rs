@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use ferroce_stack::wire::Vlan;
+use nix::net::if_::if_indextoname;
 
 use super::addressing::{Addressing, Tag};
 use super::kernel_neighbours::KernelNeighbours;
@@ -47,6 +48,7 @@ pub struct Interface {
 }
 
 /// As whom the kernel is on the link.
+#[derive(Debug)]
 struct KernelSide {
     name: String,
     info: LinkInfo,
@@ -62,31 +64,12 @@ impl Interface {
         name: &str,
         purpose: &Purpose<'_>,
     ) -> Result<Interface, LinkError> {
-        let mut netlink =
-            Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
-        let info = netlink.link(name).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENODEV) => LinkError::NoInterface(name.to_owned()),
-            _ => LinkError::Io { action: "ask the kernel for the interface", source: error },
-        })?;
+        let Ground { netlink, info, kernel, addresses, mtu } = Ground::find(link, name)?;
         if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&info.hardware) {
             return Err(LinkError::NotEthernet(name.to_owned()));
         }
-        let kernel = match link.vlan {
-            None => Some(KernelSide { name: name.to_owned(), info: info.clone() }),
-            Some(vid) => vlan_over(&mut netlink, info.index, vid)
-                .map_err(LinkError::io("ask the kernel for the VLAN's interface"))?,
-        };
-        let addresses = match &kernel {
-            Some(KernelSide { name, .. }) => {
-                identity::addresses_of(name).map_err(LinkError::interfaces)?
-            }
-            None => Vec::new(),
-        };
         let own = own_addresses(purpose.addresses, &addresses)?;
-        let (mac, mtu) = match &kernel {
-            Some(KernelSide { info: side, .. }) => (side.mac, side.mtu.min(info.mtu)),
-            None => (info.mac, info.mtu),
-        };
+        let mac = kernel.as_ref().map_or(info.mac, |side| side.info.mac);
         let tag = link.vlan.map(|vid| Tag { vid, pcp: link.pcp });
         let place = Place {
             index: info.index,
@@ -107,6 +90,66 @@ impl Interface {
         let addressing = Addressing::new(mac, mtu, tag, neighbours, counters);
         let vid = link.vlan.unwrap_or(0);
         Ok(Interface { index: info.index, vid, mtu, addresses, addressing, watch, silence })
+    }
+}
+
+/// Makes sure that an interface is still there.
+///
+/// # Errors
+/// Raw `ENODEV` if it is not.
+pub fn look(index: u32) -> io::Result<()> {
+    // To sockets, an interface that is gone is one that is down. No name is what a number has that
+    // is none's.
+    match if_indextoname(index) {
+        Ok(name) if !name.is_empty() => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+    }
+}
+
+/// An interface as it is found.
+#[derive(Debug)]
+pub struct Ground {
+    netlink: Netlink,
+    info: LinkInfo,
+    /// None in a VLAN in which the kernel has no part.
+    kernel: Option<KernelSide>,
+    /// The addresses that the kernel has there.
+    pub addresses: Vec<IpAddr>,
+    /// The largest IP packet, in bytes.
+    pub mtu: usize,
+}
+
+impl Ground {
+    /// Finds the interface of this name, and who the kernel is there.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn find(link: &LinkName, name: &str) -> Result<Ground, LinkError> {
+        let mut netlink =
+            Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
+        let info = netlink.link(name).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => LinkError::NoInterface(name.to_owned()),
+            _ => LinkError::Io { action: "ask the kernel for the interface", source: error },
+        })?;
+        let kernel = match link.vlan {
+            None => Some(KernelSide { name: name.to_owned(), info: info.clone() }),
+            Some(vid) => vlan_over(&mut netlink, info.index, vid)
+                .map_err(LinkError::io("ask the kernel for the VLAN's interface"))?,
+        };
+        let addresses = match &kernel {
+            Some(KernelSide { name, .. }) => {
+                identity::addresses_of(name).map_err(LinkError::interfaces)?
+            }
+            None => Vec::new(),
+        };
+        let mtu = kernel.as_ref().map_or(info.mtu, |side| side.info.mtu.min(info.mtu));
+        Ok(Ground { netlink, info, kernel, addresses, mtu })
+    }
+
+    /// Whether the interface is up and has a carrier.
+    pub fn is_up(&self) -> bool {
+        let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+        self.info.flags & up == up
     }
 }
 

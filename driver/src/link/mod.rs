@@ -6,6 +6,7 @@
 //! Ethernet frames, as the members of the fabric exchange them, whatever the link makes of them.
 
 mod addressing;
+mod delivery;
 mod filter;
 mod frames;
 mod interface;
@@ -18,6 +19,7 @@ mod netlink;
 mod own;
 mod own_neighbours;
 mod packet;
+mod resolve;
 #[allow(unsafe_code)]
 mod ring;
 mod segments;
@@ -39,17 +41,19 @@ use frames::{BATCH, Frames};
 
 use crate::identity::IdentityError;
 
+pub(crate) use delivery::Delivery;
 pub use interface::Purpose;
 pub use name::{LinkKind, LinkName};
 pub use neighbour::Watch;
 pub use own::Tell;
 pub use own_neighbours::Conflict;
+pub use resolve::{Resolved, resolve};
 pub use silence::Silence;
 pub use xdp::XdpError;
 
 macro_rules! counters {
     ($name:ident { $($(#[$doc:meta])* $field:ident,)* } $($rest:tt)*) => {
-        /// What a gateway and its link count. Each only grows.
+        /// What a link and who owns it count. Each only grows.
         #[derive(Debug, Default)]
         pub struct $name {
             $($(#[$doc])* pub $field: AtomicU64,)*
@@ -85,7 +89,7 @@ counters! {
         link_sent,
         /// Frames that came by the link.
         link_received,
-        /// Frames from the link that were put into a member's ring.
+        /// Frames from the link that have reached a member.
         delivered,
         /// Datagrams whose IPv4 identification the ICRC has told.
         ident_recovered,

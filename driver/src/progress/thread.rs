@@ -10,10 +10,8 @@
 //! word mean a program that polls now and then only, and the thread *holds*: it keeps the work
 //! for a while, whoever polls.
 
-use std::ops::Deref;
-
-use super::{ARMED, AWAKE, Driven, Look, POLLED, Progress};
-use crate::sync::{AtomicU32, Ordering, fence};
+use super::{ARMED, AWAKE, Driven, Look, POLLED, Progress, Wake};
+use crate::sync::{Ordering, fence};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +106,7 @@ impl Thread {
     }
 
     /// The next action, given how the last one went.
-    pub fn step<W>(&mut self, progress: &Progress<W>, now_ns: u64, seen: Seen) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
+    pub fn step<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64, seen: Seen) -> Action {
         if now_ns >= self.hold_until_ns && progress.holds.load(Ordering::Relaxed) {
             progress.holds.store(false, Ordering::Relaxed);
         }
@@ -120,7 +115,7 @@ impl Thread {
             (Seen::Looked(look), _) => self.looked(progress, now_ns, look),
             (Seen::Awake, State::Begin) => self.drive(progress),
             (Seen::Awake, State::Drive) => self.yielded(progress, now_ns),
-            (Seen::Awake, State::Armed) => match progress.wake.load(Ordering::Acquire) {
+            (Seen::Awake, State::Armed) => match progress.wake.word().load(Ordering::Acquire) {
                 ARMED => Action::Look,
                 POLLED => self.watch(progress, now_ns),
                 // AWAKE; or nonsense of a peer's, with which it would never sleep again.
@@ -136,10 +131,7 @@ impl Thread {
     }
 
     /// After a batch.
-    fn driven<W>(&mut self, progress: &Progress<W>, now_ns: u64, driven: Driven) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
+    fn driven<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64, driven: Driven) -> Action {
         let settings = &progress.settings;
         if self.notifies != progress.counters.notifies.load(Ordering::Relaxed) {
             self.count_polls_from_now(progress);
@@ -173,10 +165,7 @@ impl Thread {
     }
 
     /// After a batch without work, with no poller about.
-    fn idle<W>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
+    fn idle<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action {
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
         if self.hog_turns > 0 {
             self.hog_turns -= 1;
@@ -206,10 +195,7 @@ impl Thread {
     }
 
     /// After a look, armed.
-    fn looked<W>(&mut self, progress: &Progress<W>, now_ns: u64, look: Look) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
+    fn looked<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64, look: Look) -> Action {
         match look {
             Look::Work => self.drive(progress),
             Look::Busy => {
@@ -232,9 +218,9 @@ impl Thread {
         driven: u32,
     ) -> Action
     where
-        W: Deref<Target = AtomicU32>,
+        W: Wake,
     {
-        let wake = progress.wake.load(Ordering::Acquire);
+        let wake = progress.wake.word().load(Ordering::Acquire);
         if wake == AWAKE {
             return self.drive(progress);
         }
@@ -256,13 +242,10 @@ impl Thread {
     }
 
     /// Enters Drive, from anywhere.
-    fn drive<W>(&mut self, progress: &Progress<W>) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
+    fn drive<W: Wake>(&mut self, progress: &Progress<W>) -> Action {
         self.state = State::Drive;
         progress.armed_until_ns.store(0, Ordering::Relaxed);
-        progress.wake.swap(AWAKE, Ordering::AcqRel);
+        progress.wake.word().swap(AWAKE, Ordering::AcqRel);
         self.count_polls_from_now(progress);
         self.after_watch = false;
         self.idle_since_ns = None;
@@ -273,9 +256,9 @@ impl Thread {
     /// Enters Armed from Drive, where only the thread changes the word.
     fn arm<W>(&mut self, progress: &Progress<W>)
     where
-        W: Deref<Target = AtomicU32>,
+        W: Wake,
     {
-        progress.wake.store(ARMED, Ordering::Release);
+        progress.wake.word().store(ARMED, Ordering::Release);
         self.enter_armed(progress);
     }
 
@@ -299,11 +282,8 @@ impl Thread {
     }
 
     /// Leaves the work to pollers: enters Watch from Drive.
-    fn step_back<W>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action
-    where
-        W: Deref<Target = AtomicU32>,
-    {
-        progress.wake.store(POLLED, Ordering::Release);
+    fn step_back<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action {
+        progress.wake.word().store(POLLED, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.notifies != progress.counters.notifies.load(Ordering::Relaxed) {
             // The last poller has just said that it will wait, and found the thread awake.
@@ -367,8 +347,9 @@ fn driven_count<W>(progress: &Progress<W>) -> u32 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::Settings;
+    use super::super::{Futex, Settings};
     use super::*;
+    use crate::sync::AtomicU32;
 
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
@@ -378,7 +359,7 @@ mod tests {
 
     /// The machine, its word and a clock.
     struct Rig {
-        progress: Progress<Box<AtomicU32>>,
+        progress: Progress<Futex<Box<AtomicU32>>>,
         thread: Thread,
         now_ns: u64,
     }
@@ -386,7 +367,7 @@ mod tests {
     impl Rig {
         /// Driving, since just now.
         fn new() -> Rig {
-            let wake = Box::new(AtomicU32::new(POLLED));
+            let wake = Futex(Box::new(AtomicU32::new(POLLED)));
             let progress = Progress::new(wake, Settings::default());
             // Later than any time the machine remembers when it begins.
             let mut rig = Rig { progress, thread: Thread::new(), now_ns: 10_000 * MS };
@@ -449,7 +430,7 @@ mod tests {
         }
 
         fn wake(&self) -> u32 {
-            self.progress.wake.load(Ordering::Relaxed)
+            self.progress.wake.word().load(Ordering::Relaxed)
         }
 
         fn holds(&self) -> bool {
@@ -497,7 +478,7 @@ mod tests {
     #[test]
     fn nonsense_in_the_word_does_not_keep_the_thread_from_sleeping() {
         let mut rig = Rig::armed();
-        rig.progress.wake.store(7, Ordering::Relaxed);
+        rig.progress.wake.word().store(7, Ordering::Relaxed);
         assert_eq!(rig.awake(0), Action::Drive);
         assert_eq!(rig.wake(), AWAKE);
     }
@@ -742,13 +723,13 @@ mod loom_models {
     use ::loom::sync::Arc;
     use ::loom::thread;
 
-    use super::super::Settings;
+    use super::super::{Futex, Settings};
     use super::*;
-    use crate::sync::{futex_wait, futex_wake};
+    use crate::sync::AtomicU32;
 
     /// An engine whose only work is a number of frames.
     struct Engine {
-        progress: Progress<Box<AtomicU32>>,
+        progress: Progress<Futex<Box<AtomicU32>>>,
         frames: AtomicU32,
     }
 
@@ -757,7 +738,7 @@ mod loom_models {
         /// have no time-out: a wake-up that is lost is a deadlock.
         fn new(wake: u32) -> Arc<Engine> {
             let settings = Settings { idle_ns: 0, polls_before_watch: 1, ..Settings::default() };
-            let progress = Progress::new(Box::new(AtomicU32::new(wake)), settings);
+            let progress = Progress::new(Futex(Box::new(AtomicU32::new(wake))), settings);
             Arc::new(Engine { progress, frames: AtomicU32::new(0) })
         }
 
@@ -792,7 +773,7 @@ mod loom_models {
                         _ => Look::Work,
                     }),
                     Action::Wait { expected, .. } => {
-                        futex_wait(&self.progress.wake, expected, None);
+                        self.progress.wake.wait(expected, None);
                         Seen::Awake
                     }
                     Action::Yield | Action::Stop => unreachable!("{action:?}"),
@@ -822,9 +803,9 @@ mod loom_models {
                 let engine = engine.clone();
                 thread::spawn(move || {
                     if engine.progress.takes_over(8) {
-                        futex_wake(&engine.progress.wake);
+                        engine.progress.wake.wake();
                     }
-                    if engine.progress.wake.load(Ordering::Relaxed) != POLLED {
+                    if engine.progress.wake.word().load(Ordering::Relaxed) != POLLED {
                         engine.publish();
                     }
                 })
@@ -844,7 +825,7 @@ mod loom_models {
                 let engine = engine.clone();
                 thread::spawn(move || {
                     engine.frames.fetch_add(1, Ordering::Release);
-                    super::super::takes_wake(&engine.progress.wake)
+                    super::super::takes_wake(engine.progress.wake.word())
                 })
             };
             assert!(engine.progress.leave());

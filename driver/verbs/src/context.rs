@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ferroce::engine::{AsyncQueue, Engine, OpenError, Options};
 use ferroce::fabric::FabricError;
+use ferroce::gateway::GatewayError;
+use ferroce::link::LinkError;
 use ferroce_stack::verbs::Pd;
 
 use crate::device::{Device, lock};
@@ -132,26 +134,45 @@ fn engine_of(device: &'static Device) -> Result<Arc<Engine>, Errno> {
 
 /// What a program learns of why a device cannot be opened; the log says more.
 fn open_errno(error: &OpenError) -> Errno {
-    let io = |error: &io::Error| error.raw_os_error().unwrap_or(libc::EIO);
     Errno(match error {
-        OpenError::Fabric(error) => match error {
-            FabricError::OtherUser { .. } | FabricError::WritableByOthers { .. } => libc::EACCES,
-            FabricError::NotADirectory { .. } => libc::ENOTDIR,
-            FabricError::NoParent { .. } => libc::ENOENT,
-            FabricError::ReadOnly { .. } => libc::EROFS,
-            FabricError::NoSpace { .. } => libc::ENOSPC,
-            FabricError::Full { .. } => libc::EUSERS,
-            FabricError::Busy { .. } => libc::EBUSY,
-            FabricError::Io { source, .. } => io(source),
-            // Of gateways only.
-            FabricError::HasGateway { .. }
-            | FabricError::OtherVersion { .. }
-            | FabricError::NotAFabric { .. }
-            | FabricError::TooManyGids { .. } => libc::EINVAL,
+        OpenError::Fabric(error) => fabric_errno(error),
+        OpenError::Link(_, error) => match error {
+            GatewayError::Fabric(error) => fabric_errno(error),
+            GatewayError::Link(error) => match error {
+                LinkError::NoInterface(_) => libc::ENODEV,
+                LinkError::NoAddress(_) => libc::EADDRNOTAVAIL,
+                LinkError::Io { source, .. } => io_errno(source),
+                _ => libc::EOPNOTSUPP,
+            },
+            GatewayError::NoAddress => libc::EADDRNOTAVAIL,
+            GatewayError::Mtu(_) => libc::EOPNOTSUPP,
+            GatewayError::Io(source) => io_errno(source),
         },
         OpenError::Address(_) => libc::EINVAL,
-        OpenError::Capture(_, source) | OpenError::Thread(source) => io(source),
+        OpenError::Capture(_, source) | OpenError::Thread(source) => io_errno(source),
     })
+}
+
+fn io_errno(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn fabric_errno(error: &FabricError) -> c_int {
+    match error {
+        FabricError::OtherUser { .. } | FabricError::WritableByOthers { .. } => libc::EACCES,
+        FabricError::NotADirectory { .. } => libc::ENOTDIR,
+        FabricError::NoParent { .. } => libc::ENOENT,
+        FabricError::ReadOnly { .. } => libc::EROFS,
+        FabricError::NoSpace { .. } => libc::ENOSPC,
+        FabricError::Full { .. } => libc::EUSERS,
+        FabricError::Busy { .. } => libc::EBUSY,
+        FabricError::Io { source, .. } => io_errno(source),
+        // Of gateways only.
+        FabricError::HasGateway { .. }
+        | FabricError::OtherVersion { .. }
+        | FabricError::NotAFabric { .. }
+        | FabricError::TooManyGids { .. } => libc::EINVAL,
+    }
 }
 
 /// A file that nobody writes to, only for its descriptor to be an open one.

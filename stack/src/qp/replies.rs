@@ -103,6 +103,17 @@ impl Replies {
         self.queue.clear();
     }
 
+    /// Whether one ACK is all there is.
+    fn is_plain_ack(&self) -> bool {
+        let plain = Syndrome::ack(NO_CREDITS);
+        match self.queue.front() {
+            Some(Reply::Acknowledge { syndrome, .. }) => {
+                self.queue.len() == 1 && *syndrome == plain
+            }
+            _ => false,
+        }
+    }
+
     /// Owes an ACK or NAK; it says all that one waiting at the end would say.
     pub fn acknowledge(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
         let reply = Reply::Acknowledge { psn, msn, syndrome };
@@ -161,6 +172,13 @@ impl Qp {
     /// Whether a reply waits.
     pub(super) fn owes_reply(&self) -> bool {
         !self.replies.is_empty()
+    }
+
+    /// Whether one ACK is all it has to send; requests posted meanwhile go before it then.
+    pub fn put_off_ack(&mut self) -> bool {
+        let is_all = self.replies.is_plain_ack() && !self.wants_to_request();
+        self.requests_first |= is_all;
+        is_all
     }
 
     /// Owes an ACK for the request packet `psn`.

@@ -95,10 +95,14 @@ impl Qp {
 
     /// Whether a packet could leave now; cheap, and sometimes too hopeful.
     pub fn wants_to_transmit(&self) -> bool {
-        self.owes_reply()
-            || matches!(self.state, QpState::Rts | QpState::Sqd)
-                && self.requester.rnr_until.is_none()
-                && self.may_send_next()
+        self.owes_reply() || self.wants_to_request()
+    }
+
+    /// As [`wants_to_transmit`](Self::wants_to_transmit), of requests alone.
+    pub(super) fn wants_to_request(&self) -> bool {
+        matches!(self.state, QpState::Rts | QpState::Sqd)
+            && self.requester.rnr_until.is_none()
+            && self.may_send_next()
     }
 
     fn may_send_next(&self) -> bool {

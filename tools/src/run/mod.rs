@@ -1,10 +1,10 @@
 //! `ferroce run`: an unmodified program, with our library in the place of the system's.
 
 pub mod library;
-mod linked;
 mod namespace;
 mod sysfs;
 
+use std::convert::Infallible;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -15,6 +15,8 @@ use std::process::Command;
 use anyhow::Result;
 use ferroce::config::{CONFIG_VARIABLE, Entry, Key, Settings, Source};
 use ferroce::identity;
+use ferroce::link::{LinkKind, LinkName};
+use nix::unistd::Uid;
 
 use crate::settings::{LinkFlag, SettingFlags};
 
@@ -43,8 +45,12 @@ once, as root: mkdir /dev/infiniband
 Programs in two user namespaces cannot read each other's memory, as some MPI
 libraries do: run mpirun inside one, or give --no-namespace.
 
-With --link, this command stays and is the fabric's gateway to the network (see
-`ferroce up`) until the program has ended; if there is one already, that is used.
+With --link, the program has the link itself: the first of its processes that
+opens a device opens the link with it (needs the rights of the link), and is the
+gateway of the fabric's other processes as well. They lose the network when that
+process ends: for more than one program, start `ferroce up` before. If the fabric
+has a gateway already, that is used. Links of interfaces need rights that nobody
+but root has in a namespace: for others, they go with --no-namespace.
 
 With --rsockets, the TCP sockets of any program are rsockets, by LD_PRELOAD.
 They reach listeners of programs that run like this, and where there is none,
@@ -87,19 +93,13 @@ pub struct Failure {
     pub error: anyhow::Error,
 }
 
-/// Becomes the program; with a link of its own, runs it and gives its exit status.
+/// Becomes the program.
 ///
 /// # Errors
-/// If it cannot be executed, a setting is wrong, the library is not found or the link cannot be
-/// opened.
-pub fn run(arguments: &Arguments) -> Result<u8, Failure> {
+/// If it cannot be executed, a setting is wrong or the library is not found.
+pub fn run(arguments: &Arguments) -> Result<Infallible, Failure> {
     let not_tried = |error| Failure { status: NOT_TRIED, error };
     let settings = arguments.settings.load_with(&arguments.link).map_err(not_tried)?;
-    if settings.link.is_some()
-        && let Some(status) = linked::run(arguments, &settings).map_err(not_tried)?
-    {
-        return Ok(status);
-    }
     let mut command = prepare(arguments, &settings).map_err(not_tried)?;
     let error = command.exec();
     let program = command.get_program();
@@ -129,6 +129,7 @@ fn prepare(arguments: &Arguments, settings: &Settings) -> Result<Command> {
     let folder = library::folder()?;
     let preload = arguments.rsockets.then(library::find_preload).transpose()?;
     if !arguments.no_namespace
+        && !needs_rights(settings)
         && let Err(error) = namespace::enter(&devices)
     {
         let reason = format!("{error:#}");
@@ -146,20 +147,24 @@ fn prepare(arguments: &Arguments, settings: &Settings) -> Result<Command> {
         command.env("LD_PRELOAD", search_path(&preload, env::var_os("LD_PRELOAD")));
     }
     // All it says is in the variables.
-    command.env_remove(CONFIG_VARIABLE).env_remove(Key::Link.variable());
+    command.env_remove(CONFIG_VARIABLE);
     command.envs(variables(settings));
     Ok(command)
 }
 
-/// The variables that make the library of another process load `settings`. The link is not among
-/// them: it is the gateway's business.
+/// Whether the program needs rights for its link that it would not have in a user namespace.
+fn needs_rights(settings: &Settings) -> bool {
+    let of_system = |name: &LinkName| !matches!(name.kind, LinkKind::Udp(_));
+    settings.link.as_ref().is_some_and(of_system) && !Uid::effective().is_root()
+}
+
+/// The variables that make the library of another process load `settings`.
 pub fn variables(settings: &Settings) -> Vec<(&'static str, &str)> {
     let set = Key::ALL.into_iter().filter_map(|key| {
         let Entry { text, source } = settings.entry(key);
         // The default fabric depends on the user, whom a namespace may call nobody.
         let needed = match key {
             Key::Fabric => true,
-            Key::Link => false,
             _ => *source != Source::Default,
         };
         needed.then_some((key.variable(), text.as_str()))

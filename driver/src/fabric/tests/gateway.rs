@@ -1,5 +1,9 @@
 //! A gateway among the members.
 
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use super::*;
 use crate::fabric::GatewayNote;
 
@@ -26,12 +30,18 @@ fn what_no_member_has_goes_to_the_gateway() {
     assert_eq!(a.route(gid(1), nobodys, &[]), Route::Unreachable);
 
     // What comes from the link goes to members, and never back.
-    assert_eq!(from_link.route(gid(1), own_qpn(&a), &[]), Route::Member(a.slot()));
-    assert_eq!(from_link.route(gid(1), Qpn::GSI, &[]), Route::Member(a.slot()));
-    assert_eq!(from_link.route(gid(9), far, &[]), Route::Unreachable);
+    assert_eq!(from_link.route_from_link(gid(1), own_qpn(&a), &[]), Route::Member(a.slot()));
+    assert_eq!(from_link.route_from_link(gid(1), Qpn::GSI, &[]), Route::Member(a.slot()));
+    assert_eq!(from_link.route_from_link(gid(9), far, &[]), Route::Unreachable);
 
     drop(gateway);
     assert_eq!(a.route(gid(9), far, &[]), Route::Unreachable);
+}
+
+fn slots_of(slots: &[u8]) -> Route {
+    let mut all = Slots::NONE;
+    slots.iter().for_each(|&slot| all.insert(slot));
+    Route::Members(all)
 }
 
 #[test]
@@ -47,7 +57,7 @@ fn groups_are_also_the_gateways() {
         other => panic!("{other:?}"),
     };
     assert_eq!(slots(&mut a), [b.slot(), gateway.slot()]);
-    assert_eq!(slots(&mut from_link), [b.slot()]);
+    assert_eq!(from_link.route_from_link(group, Qpn::MULTICAST, &[]), slots_of(&[b.slot()]));
 }
 
 #[test]
@@ -81,4 +91,56 @@ fn a_note_that_is_none_is_not_taken_for_one() {
         assert_eq!(GatewayNote::read(&dir.0), None, "{text:?}");
     }
     drop(gateway);
+}
+
+#[test]
+fn a_member_that_sleeps_on_descriptors_is_woken_by_its_socket() {
+    let dir = TempDir::new();
+    // What a member left that died between two steps.
+    fs::create_dir_all(&dir.0).unwrap();
+    for slot in 0..3 {
+        fs::write(dir.0.join(format!("wake-{slot}")), "no socket").unwrap();
+    }
+    let (owner, socket) = Member::join_with_link(&dir.0, &[entry(1)]).unwrap();
+    let path = dir.0.join(format!("wake-{}", owner.slot()));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    let mut sender = join(&dir, 2);
+    let is_woken = || {
+        let mut waits = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        let woken = poll(&mut waits, PollTimeout::ZERO).unwrap() == 1;
+        socket.drain();
+        woken
+    };
+    for (before, after, woken) in [(0, 0, false), (1, 0, true), (2, 2, false)] {
+        owner.wake_word().store(before, Ordering::SeqCst);
+        assert_eq!(sender.send(owner.slot(), b"frame", 0), Sent::Done);
+        sender.flush_wakes();
+        assert_eq!((owner.wake_word().load(Ordering::SeqCst), is_woken()), (after, woken));
+    }
+    drop(owner);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_gateway_with_addresses_sends_what_nobody_has_by_its_own_link() {
+    let dir = TempDir::new();
+    let (mut owner, _socket) = Member::join_with_link(&dir.0, &[entry(1)]).unwrap();
+    let mut other = join(&dir, 2);
+    let far = Qpn(other.qpns().start + 5);
+    assert!(owner.is_gateway() && !other.is_gateway());
+    assert_eq!(owner.route(gid(9), far, &[]), Route::Link);
+    assert_eq!(other.route(gid(9), far, &[]), Route::Member(owner.slot()));
+    assert_eq!(owner.route(gid(2), own_qpn(&other), &[]), Route::Member(other.slot()));
+    let own = own_qpn(&owner);
+    assert_eq!(owner.route(gid(1), own, &[]), Route::Own);
+    assert_eq!(owner.route_from_link(gid(1), own, &[]), Route::Own);
+    assert_eq!(owner.route_from_link(gid(9), far, &[]), Route::Unreachable);
+
+    owner.set_note(&note()).unwrap();
+    owner.resign();
+    assert_eq!(
+        (owner.route(gid(9), far, &[]), GatewayNote::read(&dir.0)),
+        (Route::Unreachable, None)
+    );
+    assert!(Member::join_with_link(&dir.0, &[entry(3)]).is_ok());
 }
