@@ -23,7 +23,10 @@ use ferroce_stack::verbs::Mtu;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::fabric::{FabricError, GatewayNote, Member, RETRY_NS, Received, Report, WakeWord};
+use crate::fabric::{
+    FabricError, FabricPort, GatewayNote, Member, RETRY_NS, Received, Report, WakeWord,
+};
+use crate::keeper::{self, Caller, Keeper, PortNotice};
 use crate::link::{
     Conflict, Delivery, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Purpose,
     Silence, Tell, Watch, count,
@@ -57,6 +60,7 @@ pub struct Gateway {
     threads: Vec<JoinHandle<()>>,
     note: GatewayNote,
     notices: Vec<Notice>,
+    _keeper: Keeper,
     /// For as long as the gateway works.
     _silence: Silence,
 }
@@ -68,6 +72,8 @@ pub enum Notice {
     ForeignAddress(IpAddr),
     /// Somebody else has an address of the fabric's own.
     Conflict(Conflict),
+    /// What has come of the link's interface.
+    Port(PortNotice),
     /// Frames of this path MTU do not fit the link; the largest that do, which is used.
     MtuTooLarge(Mtu, Mtu),
     /// The kernel may answer packets that are ours by ICMP.
@@ -90,6 +96,7 @@ impl fmt::Display for Notice {
             Notice::Conflict(Conflict { ip, mac, is_lost: false }) => {
                 write!(f, "ADDRESS CONFLICT: the host with {mac} uses {ip}, which is the fabric's")
             }
+            Notice::Port(notice) => notice.fmt(f),
             Notice::MtuTooLarge(set, fits) => {
                 let (set, fits) = (set.bytes(), fits.bytes());
                 write!(f, "packets of path MTU {set} do not fit the link: it is lowered to {fits}")
@@ -134,6 +141,8 @@ impl Gateway {
         noticed: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Gateway, GatewayError> {
         let counters = Arc::new(LinkCounters::default());
+        let noticed = Arc::new(noticed);
+        let of_port = noticed.clone();
         let tell: Tell = Arc::new(move |conflict| noticed(Notice::Conflict(conflict)));
         let purpose = Purpose { addresses: options.addresses, counters: &counters, tell: &tell };
         let link = Link::open(options.link, &purpose).map_err(GatewayError::Link)?;
@@ -141,6 +150,11 @@ impl Gateway {
         let outward = Member::join_as_gateway(options.fabric).map_err(GatewayError::Fabric)?;
         let inward = Member::join_from_link(options.fabric).map_err(GatewayError::Fabric)?;
         outward.set_note(&note).map_err(GatewayError::Io)?;
+        let fabric = FabricPort::open(options.fabric, &outward).map_err(GatewayError::Fabric)?;
+        let follows = options.addresses.is_empty();
+        let port = keeper::Port { fabric, link: link.port, note: note.clone(), follows };
+        let keeper = Keeper::start(port, move |notice| of_port(Notice::Port(notice)))
+            .map_err(GatewayError::Io)?;
         let shared = Arc::new(Shared {
             counters,
             stopped: AtomicBool::new(false),
@@ -154,6 +168,7 @@ impl Gateway {
             member: outward,
             sender,
             device: note.link.clone(),
+            keeper: keeper.caller(),
             answered: 0,
         };
         let mut inward = Inward {
@@ -163,7 +178,9 @@ impl Gateway {
             watch,
             delivery: Delivery::new(),
         };
-        let mut gateway = Gateway { shared, threads: Vec::new(), note, notices, _silence: silence };
+        let threads = Vec::new();
+        let mut gateway =
+            Gateway { shared, threads, note, notices, _keeper: keeper, _silence: silence };
         let ended = Arc::new(ended);
         let end = ended.clone();
         gateway.start("ferroce-out", move || outward.run().unwrap_or_else(|error| end(error)))?;
@@ -246,6 +263,8 @@ struct Outward {
     sender: Box<dyn LinkSender>,
     /// As which reports name it.
     device: String,
+    /// Hears of the fabric.
+    keeper: Caller,
     /// The number of the last question for a report that was answered.
     answered: u64,
 }
@@ -255,6 +274,10 @@ impl Outward {
         while !self.shared.stopped.load(Ordering::SeqCst) {
             if self.shared.neighbours_changed.swap(false, Ordering::SeqCst) {
                 self.sender.neighbours_changed()?;
+            }
+            if self.member.has_news() {
+                self.member.hear();
+                self.keeper.call();
             }
             if self.take() {
                 self.sender.flush()?;
@@ -288,6 +311,7 @@ impl Outward {
         fence(Ordering::SeqCst);
         let is_idle = self.member.pending() == 0
             && self.member.reports_wanted() == self.answered
+            && !self.member.has_news()
             && !self.shared.neighbours_changed.load(Ordering::Relaxed)
             && !self.shared.stopped.load(Ordering::Relaxed);
         if !is_idle {

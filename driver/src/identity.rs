@@ -53,13 +53,15 @@ pub struct DeviceInfo {
     pub netdev: Option<String>,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// Its GID table, full from index 0.
+    /// Its GID table, full from index 0, as it is when the device is listed.
     pub gids: Vec<GidEntry>,
     /// Its EUI-64, in host order: the first byte of the MAC is in the top one. Also its
     /// `sys_image_guid`.
     pub node_guid: u64,
     /// The largest path MTU.
     pub active_mtu: Mtu,
+    /// Which of the addresses of the fabric's gateway it has; none if it was given its own.
+    pub follows: Option<usize>,
 }
 
 /// The interfaces could not be listed.
@@ -219,10 +221,10 @@ fn devices_on(
 ) -> Vec<DeviceInfo> {
     let own = [own_address(interfaces, routes)];
     let known = gateway.map_or(&[][..], |gateway| &gateway.addresses);
-    let addresses = match (settings.addr.is_empty(), known.is_empty()) {
-        (false, _) => &settings.addr,
-        (_, false) => known,
-        _ => &own,
+    let (addresses, follows) = match (settings.addr.is_empty(), known.is_empty()) {
+        (false, _) => (&settings.addr[..], false),
+        (_, false) => (known, true),
+        _ => (&own[..], false),
     };
     let link_mtu = gateway.and_then(GatewayNote::path_mtu).unwrap_or(DEFAULT_MTU);
     let active_mtu = settings.mtu.map_or(link_mtu, |set| set.min(link_mtu));
@@ -241,6 +243,7 @@ fn devices_on(
             gids: gid_table(*address, mac, gid_type),
             node_guid: u64::from_be_bytes(eui64(mac)),
             active_mtu,
+            follows: follows.then_some(number),
         }
     };
     addresses.iter().enumerate().map(device).collect()

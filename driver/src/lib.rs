@@ -27,6 +27,8 @@ pub mod gateway;
 #[cfg(not(loom))]
 pub mod identity;
 #[cfg(not(loom))]
+pub mod keeper;
+#[cfg(not(loom))]
 pub mod link;
 pub mod memory;
 mod progress;

@@ -44,6 +44,7 @@ impl Fabric {
             name: "ferroce0",
             fabric: &self.0,
             gids: &[entry],
+            follows: None,
             active_mtu: Mtu::Mtu4096,
             faults: &[],
             seed: 1,

@@ -32,6 +32,7 @@ pub(super) struct Inner {
     /// Sizes and bounds of the device, for messages.
     pub limits: Config,
     pub gid_index: u8,
+    /// The address it was opened with.
     gid: Gid,
     name: String,
     next_id: AtomicU64,
@@ -82,9 +83,11 @@ impl Context {
         &self.inner.name
     }
 
-    /// The address that its endpoints name: the first that is not link-local.
+    /// The address that its endpoints name: the first that is not link-local. It changes when the
+    /// link of the fabric's gateway gets another one.
     pub fn gid(&self) -> Gid {
-        self.inner.gid
+        let gids = self.engine().gids().unwrap_or_default();
+        gids.get(usize::from(self.inner.gid_index)).map_or(self.inner.gid, |entry| entry.gid)
     }
 
     /// Attributes of the port.

@@ -20,6 +20,7 @@ use super::objects::{
     AsyncEvent, Completion, CompletionQueue, QueuePair, SendEntry, SharedReceiveQueue, Subject,
 };
 use super::outbound::{Outbound, Outcome};
+use super::port::PortSide;
 use super::report::Reporter;
 use crate::doorbell::Doorbells;
 use crate::fabric::{Member, Received};
@@ -152,6 +153,7 @@ pub(crate) struct Inner {
     pub(super) contexts: Vec<Arc<super::AsyncQueue>>,
     pub(super) outbound: Outbound,
     pub(super) reporter: Reporter,
+    pub(super) port: PortSide,
     /// The engine's own link, while it is there.
     pub(super) network: Option<Box<Network>>,
     /// Connection management, once it is asked for.
@@ -179,6 +181,7 @@ impl Inner {
         member: Member,
         outbound: Outbound,
         reporter: Reporter,
+        port: PortSide,
         network: Option<Box<Network>>,
     ) -> Inner {
         let frame = vec![0; device.max_frame_len()].into_boxed_slice();
@@ -192,6 +195,7 @@ impl Inner {
             contexts: Vec::new(),
             outbound,
             reporter,
+            port,
             network,
             services: None,
             backlog: Vec::new(),
@@ -255,6 +259,9 @@ impl Inner {
                 return Driven::Idle;
             }
         }
+        if self.member.has_news() {
+            self.hear();
+        }
         let now = Instant::from_nanos(sys::now_ns());
         let received = self.receive(now) | self.receive_from_link(now);
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
@@ -304,6 +311,7 @@ impl Inner {
             && self.backlog.is_empty()
             && self.services.as_ref().is_none_or(|services| services.cm.is_quiet())
             && !self.is_asked()
+            && !self.member.has_news()
     }
 
     /// When a batch is due though nothing happens. At once, if the last one has left something to
@@ -391,8 +399,7 @@ impl Inner {
     fn look_at_link(&mut self) {
         let Some(network) = &mut self.network else { return };
         if network.has_changed() {
-            let is_up = network.look();
-            self.device.set_port_active(is_up);
+            network.look();
             self.has_more = true;
         }
         if let Some(error) = network.take_failure() {
@@ -400,7 +407,8 @@ impl Inner {
             tracing::error!(%link, %error, "the link is gone; the fabric's own traffic goes on");
             self.network = None;
             self.member.resign();
-            self.device.set_port_active(false);
+            self.port.lose_link();
+            self.hear();
             self.has_more = true;
         }
     }

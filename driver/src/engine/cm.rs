@@ -523,6 +523,7 @@ mod tests {
             name: "ferroce0",
             fabric: &dir,
             gids: &[entry],
+            follows: None,
             active_mtu: Mtu::Mtu1024,
             faults: &[],
             seed: 1,

@@ -12,6 +12,7 @@ mod network;
 mod objects;
 mod open;
 mod outbound;
+mod port;
 mod ports;
 mod post;
 mod report;
@@ -43,6 +44,7 @@ use batch::{BATCH, CqSide, Driver, Inner, Posted};
 use objects::WorkQueue;
 use open::Place;
 use outbound::Outbound;
+use port::PortSide;
 use report::Reporter;
 use sleeper::Sleeper;
 
@@ -136,15 +138,17 @@ impl Engine {
         for entry in options.gids {
             device.add_gid(*entry).map_err(|_| OpenError::Address(*entry))?;
         }
-        device.set_port_active(network.as_ref().is_none_or(|network| network.is_up()));
-        while device.poll_event().is_some() {}
         let progress = Progress::new(sleeper, progress::Settings::default());
         let now = Instant::from_nanos(sys::now_ns());
         let tap = options.pcap.map(|path| {
             Tap::open(path, now).map_err(|error| OpenError::Capture(path.to_owned(), error))
         });
         let outbound = Outbound::new(options.faults, options.seed, tap.transpose()?);
-        let inner = Inner::new(device, member, outbound, Reporter::new(options.name), network);
+        let port = PortSide::new(options.fabric, options.follows);
+        let mut inner =
+            Inner::new(device, member, outbound, Reporter::new(options.name), port, network);
+        inner.hear();
+        while inner.device.poll_event().is_some() {}
         let core = Arc::new(Core {
             inner: Mutex::new(inner),
             doorbells: Doorbells::new(),
@@ -472,8 +476,8 @@ impl Engine {
             true => guard.attach_mcast(qp.qpn, group)?,
             false => guard.detach_mcast(qp.qpn, group)?,
         }
-        let wants = guard.hears_multicast();
-        guard.inner.member.set_multicast(wants);
+        let groups: Vec<Gid> = guard.groups().collect();
+        guard.inner.member.set_groups(&groups);
         Ok(())
     }
 
@@ -528,6 +532,9 @@ impl Core {
         }
         memory::admit_faults();
         let mut inner = lock(&self.inner);
+        if inner.member.has_news() {
+            inner.hear();
+        }
         inner.drain(&self.doorbells);
         Ok(Guard { inner, unlocked: Unlocked(self) })
     }

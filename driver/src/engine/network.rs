@@ -9,8 +9,9 @@ use ferroce_stack::time::Instant;
 use super::outbound::Outbound;
 use super::sleeper::Descriptors;
 use crate::fabric::{Member, destination};
+use crate::keeper::Keeper;
 use crate::link::{
-    self, Delivery, Link, LinkCounters, LinkName, LinkReceiver, LinkSender, Silence, Watch,
+    Delivery, Link, LinkCounters, LinkName, LinkPort, LinkReceiver, LinkSender, Silence, Watch,
 };
 use crate::memory::HostMemory;
 
@@ -43,18 +44,22 @@ pub(super) struct Network {
     is_dirty: bool,
     /// The link is gone.
     failure: Option<io::Error>,
+    keeper: Keeper,
     _silence: Silence,
 }
 
 impl Network {
+    /// One with an open link; `keep` starts what keeps the fabric and its interface in step.
     pub fn new(
         name: &LinkName,
         link: Link,
         counters: Arc<LinkCounters>,
         descriptors: Arc<Descriptors>,
-    ) -> Network {
-        let Link { receiver, sender, watch, silence, .. } = link;
-        Network {
+        keep: impl FnOnce(LinkPort) -> io::Result<Keeper>,
+    ) -> io::Result<Network> {
+        let Link { receiver, sender, watch, port, silence, .. } = link;
+        let keeper = keep(port)?;
+        Ok(Network {
             name: name.clone(),
             receiver,
             sender,
@@ -65,8 +70,9 @@ impl Network {
             has_frames: false,
             is_dirty: false,
             failure: None,
+            keeper,
             _silence: silence,
-        }
+        })
     }
 
     pub fn name(&self) -> &LinkName {
@@ -181,21 +187,20 @@ impl Network {
         }
     }
 
-    /// Looks at what has changed; whether the link is up.
+    /// Looks at what has changed of neighbours and routes, and whether the link is still there.
     #[cold]
-    pub fn look(&mut self) -> bool {
+    pub fn look(&mut self) {
         self.descriptors.take_change();
         if let Some(watch) = &self.watch {
             watch.take_note();
         }
         let outcome = self.receiver.look().and_then(|()| self.sender.neighbours_changed());
         self.note(outcome);
-        self.is_up()
     }
 
-    /// Whether the link's interface is up.
-    pub fn is_up(&self) -> bool {
-        link::resolve(&self.name).is_ok_and(|resolved| resolved.is_up)
+    /// There may be something new in the fabric for the link.
+    pub fn see_fabric(&self) {
+        self.keeper.caller().call();
     }
 
     #[inline]

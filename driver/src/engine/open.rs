@@ -12,10 +12,11 @@ use ferroce_stack::verbs::Mtu;
 use super::network::Network;
 use super::sleeper::{Descriptors, Sleeper};
 use crate::config::Settings;
-use crate::fabric::{FabricError, Member, WakeSocket};
+use crate::fabric::{FabricError, FabricPort, Member, WakeSocket};
 use crate::frame::fault::Rule;
 use crate::gateway::{self, GatewayError, Notice};
 use crate::identity::DeviceInfo;
+use crate::keeper::{self, Keeper};
 use crate::link::{Link, LinkCounters, LinkName, Purpose, Tell, Watch};
 use crate::progress::Futex;
 
@@ -28,6 +29,8 @@ pub struct Options<'a> {
     pub fabric: &'a Path,
     /// Addresses of the device.
     pub gids: &'a [GidEntry],
+    /// Which of the addresses of the fabric's gateway the device has, and follows when it changes.
+    pub follows: Option<usize>,
     /// The largest path MTU.
     pub active_mtu: Mtu,
     /// Faults of the frames it sends.
@@ -56,6 +59,7 @@ impl<'a> Options<'a> {
             name: &device.name,
             fabric: &settings.fabric,
             gids: &device.gids,
+            follows: device.follows,
             active_mtu: device.active_mtu,
             faults: &settings.fault,
             seed: settings.seed,
@@ -157,7 +161,15 @@ impl Place {
         );
         let descriptors = Arc::new(descriptors.map_err(GatewayError::Io)?);
         member.set_note(&note).map_err(GatewayError::Io)?;
-        let network = Network::new(own.name, link, counters, descriptors.clone());
+        let fabric = FabricPort::open(options.fabric, &member).map_err(GatewayError::Fabric)?;
+        let follows = own.addresses.is_empty();
+        let keep = |link| {
+            let port = keeper::Port { fabric, link, note, follows };
+            let name = own.name.clone();
+            Keeper::start(port, move |notice| tracing::info!(link = %name, "{notice}"))
+        };
+        let network = Network::new(own.name, link, counters, descriptors.clone(), keep)
+            .map_err(GatewayError::Io)?;
         Ok(Place {
             member,
             sleeper: Sleeper::Descriptors(descriptors),

@@ -33,7 +33,7 @@ impl Core {
         };
         let now = sys::now_ns();
         let deadline_ns = inner.next_timeout().map_or(u64::MAX, |at| at.nanos());
-        let is_due = deadline_ns <= now || inner.is_asked();
+        let is_due = deadline_ns <= now || inner.is_asked() || inner.member.has_news();
         if is_due || inner.has_arrivals() || !self.doorbells.is_empty() {
             return Look::Work;
         }

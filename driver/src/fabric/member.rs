@@ -14,11 +14,10 @@ use ferroce_stack::verbs::Qpn;
 use ferroce_stack::wire::Mac;
 
 use super::error::FabricError;
+use super::groups::Groups;
 use super::note::GatewayNote;
 use super::ports::Ports;
-use super::registry::{
-    self, FOREIGN, FROM_LINK, GATEWAY, GIDS, MEMBERS, MULTICAST, Presence, Registry, View,
-};
+use super::registry::{self, FOREIGN, FROM_LINK, GATEWAY, GIDS, MEMBERS, Presence, Registry, View};
 use super::report::Report;
 use super::ring::{self, Inbound, Outbound, Owner, Received, Sleep, Watch};
 use super::route::{Addressee, RESERVED_QPNS, Route, Slots, general_services, route, saying};
@@ -60,6 +59,9 @@ pub struct Member {
     pub(super) registry: Registry,
     pub(super) view: View,
     pub(super) ports: Ports,
+    pub(super) groups: Groups,
+    /// The change of the registry up to which [`Member::hear`] knows it.
+    pub(super) heard: u64,
     inbound: Inbound,
     /// By slot: the rings sent to so far.
     peers: Vec<Option<Peer>>,
@@ -218,6 +220,8 @@ impl Member {
             view,
             registry,
             ports: Ports::new(slot),
+            groups: Groups::new(),
+            heard: 0,
             inbound: Inbound::new(shared),
             peers: std::iter::repeat_with(|| None).take(MEMBERS).collect(),
             unwoken: Slots::NONE,
@@ -333,17 +337,15 @@ impl Member {
     #[inline]
     pub fn route(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
         self.view.refresh(&self.registry);
-        match self.view.gateway() {
-            Some(gateway) if destination.is_multicast() && gateway != self.slot => {
-                match route(self.view.entries(), self.slot, destination, qpn) {
-                    Route::Members(mut slots) => {
-                        slots.insert(gateway);
-                        Route::Members(slots)
-                    }
-                    other => other,
-                }
-            }
-            Some(gateway) if !destination.is_multicast() && !self.view.has(destination) => {
+        let gateway = self.view.gateway();
+        if destination.is_multicast() {
+            let mut slots = self.groups.hearers(&self.registry, &self.view, destination);
+            let others = gateway.filter(|&gateway| gateway != self.slot);
+            others.into_iter().for_each(|gateway| slots.insert(gateway));
+            return Route::Members(slots);
+        }
+        match gateway {
+            Some(gateway) if !self.view.has(destination) => {
                 if gateway == self.slot {
                     Route::Link
                 } else {
@@ -358,6 +360,9 @@ impl Member {
     #[inline]
     pub fn route_from_link(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
         self.view.refresh(&self.registry);
+        if destination.is_multicast() {
+            return Route::Members(self.groups.hearers(&self.registry, &self.view, destination));
+        }
         self.route_within(destination, qpn, datagram)
     }
 
@@ -370,7 +375,7 @@ impl Member {
 
     #[inline]
     fn route_within(&mut self, destination: Gid, qpn: Qpn, datagram: &[u8]) -> Route {
-        if qpn == Qpn::GSI && !destination.is_multicast() {
+        if qpn == Qpn::GSI {
             return self.route_to_services(destination, datagram);
         }
         route(self.view.entries(), self.slot, destination, qpn)
@@ -426,11 +431,6 @@ impl Member {
         outcome
     }
 
-    /// Says whether this member has QPs attached to multicast groups, and so wants their frames.
-    pub fn set_multicast(&self, wants: bool) {
-        self.registry.set_flag(self.slot, MULTICAST, wants);
-    }
-
     /// Says whether this member wants frames that are not RoCE.
     pub fn set_foreign(&self, wants: bool) {
         self.registry.set_flag(self.slot, FOREIGN, wants);
@@ -478,6 +478,18 @@ impl Member {
             }
         }
         self.inbound.mend();
+    }
+
+    /// Has the member in `slot` look around, if it sleeps.
+    pub(super) fn rouse(&mut self, slot: u8) {
+        let generation = self.view.entry(slot).generation();
+        let known = &self.peers[usize::from(slot)];
+        if known.as_ref().is_none_or(|peer| Some(peer.generation) != generation) {
+            self.connect(slot, generation);
+        }
+        if let Some(peer) = &self.peers[usize::from(slot)] {
+            peer.waker.wake(peer.ring.shared());
+        }
     }
 
     /// Maps the ring of the member in `slot`, in place of that of an earlier one.

@@ -9,6 +9,7 @@
 //! - `gateway`: where the member leads that owns a link to a network, if there is one
 //!   ([`GatewayNote`]);
 //! - `ports-N`: the ports it has bound, once it has bound one;
+//! - `groups-N`: the multicast groups it is attached to, once it has been to one;
 //! - `report-N`: what that member last said of itself, once somebody has asked ([`observe`]).
 //!
 //! A QPN's high bits are the slot of the process that made the QP, so that a frame's destination
@@ -32,9 +33,11 @@
 
 mod courier;
 mod error;
+mod groups;
 mod member;
 mod note;
 mod observe;
+mod port;
 mod ports;
 mod registry;
 mod report;
@@ -52,6 +55,7 @@ pub use error::FabricError;
 pub use member::{Member, Sent, WakeWord};
 pub use note::GatewayNote;
 pub use observe::{Answer, Listener, NoReport, Observer, Process, observe};
+pub use port::{FabricPort, PortNews};
 pub use ports::{ANY_ADDRESS, ANY_IPV4, ANY_IPV6, Binding, Bound, ClaimError};
 pub use report::{QpReport, Report};
 pub use ring::{FRAME_MAX, Received};

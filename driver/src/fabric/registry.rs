@@ -1,10 +1,11 @@
 //! Who is in a fabric: a file that all members map, one entry per slot.
 //!
-//! Entries change under a lock on the file and are read without. An entry's version is odd while
-//! it changes; an odd one seen under the lock is the work of a process that died over it. Whoever
-//! takes a slot makes the version even again last, whoever gives one back removes the member's
-//! file before: a death at any point leaves nothing that the next holder of the lock does not
-//! find. The version of a member's entry is its generation.
+//! Entries change under a lock on the file and are read without; flags and GIDs a member changes
+//! by itself. An entry's version is odd while it changes; an odd one seen under the lock is the
+//! work of a process that died over it. Whoever takes a slot makes the version even again last,
+//! whoever gives one back removes the member's file before: a death at any point leaves nothing
+//! that the next holder of the lock does not find. The version of a member's entry is its
+//! generation.
 //!
 //! A member lives as long as the lock on its own file is held.
 
@@ -37,6 +38,7 @@ const VERSION: u64 = 1;
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 8;
 const CHANGES_AT: usize = 128;
+const NOTES_AT: usize = 136;
 const CURSOR_AT: usize = 256;
 const ENTRIES_AT: usize = 4096;
 
@@ -47,6 +49,7 @@ const STATE: usize = 8;
 const PID: usize = 16;
 const FLAGS: usize = 24;
 const GID_COUNT: usize = 32;
+const GIDS_VERSION: usize = 40;
 const GID_TABLE: usize = 64;
 const GID_LEN: usize = 24;
 const _: () = assert!(GID_TABLE + GIDS * GID_LEN <= ENTRY_LEN);
@@ -55,7 +58,7 @@ const FILE_LEN: usize = ENTRIES_AT + MEMBERS * ENTRY_LEN;
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
-/// Flag of a member that wants multicast frames.
+/// Flag of a member that is attached to multicast groups.
 pub const MULTICAST: u64 = 1;
 /// Flag of a member that answers on QP1.
 pub const CONNECTIONS: u64 = 2;
@@ -65,6 +68,8 @@ pub const PORTS: u64 = 4;
 pub const FOREIGN: u64 = 8;
 /// Flag of the member that takes frames for GIDs that no member has.
 pub const GATEWAY: u64 = 16;
+/// Flag of the gateway whose link is down.
+pub const LINK_DOWN: u64 = 64;
 /// Flag of the gateway's other half, by which what comes from its link enters.
 pub const FROM_LINK: u64 = 32;
 
@@ -118,11 +123,13 @@ pub fn allocate(file: &File, path: &Path, len: usize) -> Result<(), FabricError>
 /// What an entry says.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Moves with every change of the entry but of its flags.
+    /// Moves with every change of the entry but of its flags and GIDs.
     version: u64,
     flags: u64,
     live: bool,
     pid: u32,
+    /// Moves with every change of the GIDs.
+    gids_version: u64,
     gid_count: usize,
     gids: [Gid; GIDS],
     macs: [Mac; GIDS],
@@ -135,6 +142,7 @@ impl Entry {
         flags: 0,
         live: false,
         pid: 0,
+        gids_version: 0,
         gid_count: 0,
         gids: [Gid([0; 16]); GIDS],
         macs: [Mac([0; 6]); GIDS],
@@ -225,6 +233,12 @@ impl View {
     #[inline]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// The number of the change that it is up to date with.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether a member has that GID.
@@ -368,6 +382,11 @@ impl Registry {
         self.dir.join(format!("ports-{slot}"))
     }
 
+    /// Where the member in `slot` says which multicast groups it is attached to.
+    pub fn groups_path(&self, slot: u8) -> PathBuf {
+        self.dir.join(format!("groups-{slot}"))
+    }
+
     /// Moves with every change of an entry.
     #[inline]
     pub fn changes(&self) -> u64 {
@@ -391,15 +410,7 @@ impl Registry {
     pub fn publish(&self, _lock: &Lock, slot: u8, gids: &[GidEntry], flags: u64) {
         let at = entry_at(slot.into());
         let store = |offset, value| self.shared.word(at + offset).store(value, Ordering::Relaxed);
-        for (index, entry) in gids.iter().take(GIDS).enumerate() {
-            let gid = u128::from_be_bytes(entry.gid.0);
-            let [a, b, c, d, e, f] = entry.mac.0;
-            let row = GID_TABLE + index * GID_LEN;
-            store(row, (gid >> 64) as u64);
-            store(row + 8, gid as u64);
-            store(row + 16, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
-        }
-        store(GID_COUNT, gids.len().min(GIDS) as u64);
+        self.write_gids(slot, gids);
         store(FLAGS, flags);
         store(PID, std::process::id().into());
         store(STATE, LIVE);
@@ -413,6 +424,7 @@ impl Registry {
         let _ = fs::remove_file(self.report_path(slot));
         let _ = fs::remove_file(self.unfinished_report_path(slot));
         let _ = fs::remove_file(self.ports_path(slot));
+        let _ = fs::remove_file(self.groups_path(slot));
         let _ = fs::remove_file(self.wake_path(slot));
         let _ = fs::remove_file(self.member_path(slot));
         let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
@@ -455,9 +467,42 @@ impl Registry {
         self.changed();
     }
 
+    /// Changes the GIDs of the member in `slot`, who alone may do so.
+    pub fn set_gids(&self, slot: u8, gids: &[GidEntry]) {
+        self.write_gids(slot, gids);
+        self.changed();
+    }
+
+    fn write_gids(&self, slot: u8, gids: &[GidEntry]) {
+        let at = entry_at(slot.into());
+        let store = |offset, value| self.shared.word(at + offset).store(value, Ordering::Relaxed);
+        let version = self.shared.word(at + GIDS_VERSION);
+        let odd = version.load(Ordering::Relaxed) | 1;
+        version.store(odd, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (index, entry) in gids.iter().take(GIDS).enumerate() {
+            let gid = u128::from_be_bytes(entry.gid.0);
+            let [a, b, c, d, e, f] = entry.mac.0;
+            let row = GID_TABLE + index * GID_LEN;
+            store(row, (gid >> 64) as u64);
+            store(row + 8, gid as u64);
+            store(row + 16, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+        }
+        store(GID_COUNT, gids.len().min(GIDS) as u64);
+        version.store(odd.wrapping_add(1), Ordering::Release);
+    }
+
     /// Leaves the gateway's word of what it leads to; it goes with the gateway.
     pub fn write_note(&self, note: &GatewayNote) -> io::Result<()> {
-        note.write(&note_path(&self.dir))
+        note.write(&note_path(&self.dir))?;
+        self.shared.word(NOTES_AT).fetch_add(1, Ordering::AcqRel);
+        self.changed();
+        Ok(())
+    }
+
+    /// How often a note has been left.
+    pub fn notes(&self) -> u64 {
+        self.shared.word(NOTES_AT).load(Ordering::Acquire)
     }
 
     /// Takes the word back.
@@ -466,35 +511,44 @@ impl Registry {
         let _ = fs::remove_file(note_path(&self.dir));
     }
 
-    /// Brings a copy of the entry of `slot` up to date. One that somebody is changing is vacant.
+    /// Brings a copy of the entry of `slot` up to date. One that somebody is changing is vacant;
+    /// one whose GIDs alone are changing has those it had.
     pub fn refresh(&self, slot: u8, entry: &mut Entry) {
         for _ in 0..READ_TRIES {
             let version = self.version(slot);
             if !version.is_multiple_of(2) {
                 break;
             }
+            let gids_version = self.gids_version(slot);
             if version == entry.version {
                 let flags = self.shared.word(entry_at(slot.into()) + FLAGS);
                 entry.flags = flags.load(Ordering::Relaxed);
-                return;
+                if gids_version == entry.gids_version {
+                    return;
+                }
             }
-            let copy = self.copy(slot, version);
+            let copy = self.copy(slot, version, gids_version);
             fence(Ordering::Acquire);
-            if self.version(slot) == version {
+            let is_whole = gids_version.is_multiple_of(2);
+            if is_whole && (version, gids_version) == (self.version(slot), self.gids_version(slot))
+            {
                 *entry = copy;
                 return;
             }
         }
-        *entry = Entry::VACANT;
+        if self.version(slot) != entry.version {
+            *entry = Entry::VACANT;
+        }
     }
 
-    fn copy(&self, slot: u8, version: u64) -> Entry {
+    fn copy(&self, slot: u8, version: u64, gids_version: u64) -> Entry {
         let at = entry_at(slot.into());
         let load = |offset| self.shared.word(at + offset).load(Ordering::Relaxed);
         let live = load(STATE) == LIVE;
         let gid_count = GIDS.min(load(GID_COUNT) as usize);
         let (flags, pid) = (load(FLAGS), load(PID) as u32);
-        let mut entry = Entry { version, flags, live, pid, gid_count, ..Entry::VACANT };
+        let mut entry =
+            Entry { version, flags, live, pid, gids_version, gid_count, ..Entry::VACANT };
         for index in 0..gid_count {
             let row = GID_TABLE + index * GID_LEN;
             let gid = u128::from(load(row)) << 64 | u128::from(load(row + 8));
@@ -506,6 +560,10 @@ impl Registry {
 
     fn version(&self, slot: u8) -> u64 {
         self.shared.word(entry_at(slot.into()) + ENTRY_VERSION).load(Ordering::Acquire)
+    }
+
+    fn gids_version(&self, slot: u8) -> u64 {
+        self.shared.word(entry_at(slot.into()) + GIDS_VERSION).load(Ordering::Acquire)
     }
 
     fn state(&self, slot: usize) -> u64 {

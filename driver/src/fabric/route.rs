@@ -13,7 +13,7 @@ use ferroce_stack::wire::{
 };
 
 use super::ports::Listens;
-use super::registry::{CONNECTIONS, Entry, MEMBERS, MULTICAST};
+use super::registry::{CONNECTIONS, Entry, MEMBERS};
 
 /// QPNs below this are not a member's own.
 pub(super) const RESERVED_QPNS: u32 = 16;
@@ -30,6 +30,12 @@ impl Slots {
     #[inline]
     pub fn insert(&mut self, slot: u8) {
         self.0[usize::from(slot / 64)] |= 1 << (slot % 64);
+    }
+
+    /// The slots of both.
+    #[inline]
+    pub fn union(self, other: Slots) -> Slots {
+        Slots(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
     /// Whether a slot is in it.
@@ -71,14 +77,10 @@ pub enum Route {
     Unreachable,
 }
 
-/// Where a frame to a QP goes, other than to [`Qpn::GSI`]. `members` is indexed by slot, `own` is
-/// who asks.
+/// Where a frame to a QP goes, other than to [`Qpn::GSI`] or a group. `members` is indexed by
+/// slot, `own` is who asks.
 #[inline]
 pub(super) fn route(members: &[Entry], own: u8, destination: Gid, qpn: Qpn) -> Route {
-    if destination.is_multicast() {
-        // Groups are not looked at: a member drops what none of its QPs has attached to.
-        return Route::Members(saying(members, MULTICAST));
-    }
     if qpn.0 < RESERVED_QPNS {
         return Route::Unreachable;
     }
@@ -233,13 +235,13 @@ mod tests {
         Gid::from(Ipv4Addr::new(10, 0, 0, last))
     }
 
-    /// Slots 1 and 2 share a device, 200 has another and wants multicast, as does 2.
+    /// Slots 1 and 2 share a device, 200 has another.
     fn members() -> Vec<Entry> {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let mut members = vec![Entry::VACANT; MEMBERS];
         members[1] = Entry::member(&[(gid(9), mac), (gid(1), mac)], FOREIGN);
-        members[2] = Entry::member(&[(gid(9), mac), (gid(1), mac)], MULTICAST);
-        members[200] = Entry::member(&[(gid(2), mac)], MULTICAST | FOREIGN);
+        members[2] = Entry::member(&[(gid(9), mac), (gid(1), mac)], 0);
+        members[200] = Entry::member(&[(gid(2), mac)], FOREIGN);
         members
     }
 
@@ -390,12 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_goes_to_all_who_want_it() {
-        let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
-        let Route::Members(slots) = route(&members(), 2, group, Qpn::MULTICAST) else {
-            panic!("not a set");
-        };
-        assert_eq!(slots.iter().collect::<Vec<_>>(), [2, 200]);
+    fn what_is_not_roce_goes_to_all_who_want_it() {
         let foreign = saying(&members(), FOREIGN);
         assert_eq!(foreign.iter().collect::<Vec<_>>(), [1, 200]);
     }
@@ -408,5 +405,9 @@ mod tests {
             slots.insert(slot);
         }
         assert_eq!(slots.iter().collect::<Vec<_>>(), [0, 7, 63, 64, 255]);
+        let mut others = Slots::NONE;
+        others.insert(64);
+        others.insert(65);
+        assert_eq!(others.union(slots).iter().collect::<Vec<_>>(), [0, 7, 63, 64, 65, 255]);
     }
 }

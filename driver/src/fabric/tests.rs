@@ -140,18 +140,51 @@ fn member_that_leaves_is_gone_and_the_next_is_another() {
 }
 
 #[test]
-fn multicast_reaches_who_wants_it() {
+fn multicast_reaches_who_is_attached() {
     let dir = TempDir::new();
-    let (mut a, mut b, c) = (join(&dir, 1), join(&dir, 2), join(&dir, 3));
-    let group = Gid::from(Ipv4Addr::new(224, 0, 0, 9));
-    assert_eq!(a.route(group, Qpn::MULTICAST, &[]), Route::Members(Slots::NONE));
-    a.set_multicast(true);
-    c.set_multicast(true);
-    let Route::Members(slots) = b.route(group, Qpn::MULTICAST, &[]) else { panic!("not a set") };
-    assert_eq!(slots.iter().collect::<Vec<_>>(), [0, 2]);
-    a.set_multicast(false);
-    let Route::Members(slots) = b.route(group, Qpn::MULTICAST, &[]) else { panic!("not a set") };
-    assert_eq!(slots.iter().collect::<Vec<_>>(), [2]);
+    let (mut a, mut b, mut c) = (join(&dir, 1), join(&dir, 2), join(&dir, 3));
+    let group = |last| Gid::from(Ipv4Addr::new(224, 0, 0, last));
+    let hearers = |member: &mut Member, last| match member.route(group(last), Qpn::MULTICAST, &[]) {
+        Route::Members(slots) => slots.iter().collect::<Vec<u8>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(hearers(&mut a, 9), [0u8; 0]);
+    a.set_groups(&[group(9)]);
+    c.set_groups(&[group(8), group(9)]);
+    assert_eq!((hearers(&mut b, 8), hearers(&mut b, 9)), (vec![2], vec![0, 2]));
+    assert_eq!((hearers(&mut a, 8), hearers(&mut a, 9)), (vec![2], vec![0, 2]));
+    a.set_groups(&[]);
+    c.set_groups(&[group(9), group(7)]);
+    assert_eq!(hearers(&mut b, 8), [0u8; 0]);
+    assert_eq!((hearers(&mut b, 7), hearers(&mut b, 9)), (vec![2], vec![2]));
+    // More than others can be told of: all.
+    let many = (0..2000).map(|last| Gid::from(Ipv4Addr::from(0xe000_0000 + last)));
+    a.set_groups(&many.collect::<Vec<_>>());
+    assert_eq!((hearers(&mut b, 8), hearers(&mut b, 9)), (vec![0], vec![0, 2]));
+    // And all ends with the member.
+    drop(a);
+    drop(c);
+    assert_eq!(hearers(&mut b, 9), [0u8; 0]);
+    assert!(!dir.0.join("groups-0").exists());
+}
+
+#[test]
+fn addresses_of_a_member_change_without_its_leaving() {
+    let dir = TempDir::new();
+    let (mut a, mut b) = (join(&dir, 1), join(&dir, 2));
+    assert_eq!(b.send(a.slot(), b"before", 0), Sent::Done);
+    let generation = b.generation_at(a.slot(), gid(1));
+    let entry = GidEntry { gid: gid(7), gid_type: GidType::RoceV2, mac: Mac([7; 6]), vlan: None };
+    a.set_gids(&[entry]);
+    assert_eq!(b.generation_at(a.slot(), gid(1)), None);
+    assert_eq!(
+        (b.generation_at(a.slot(), gid(7)), b.mac_of(gid(7))),
+        (generation, Some(entry.mac))
+    );
+    assert_eq!(b.route(gid(7), own_qpn(&a), &[]), Route::Member(a.slot()));
+    assert_eq!(b.send(a.slot(), b"after", 0), Sent::Done);
+    assert_eq!(take(&mut a).map(|(frame, _)| frame), Some(b"before".to_vec()));
+    assert_eq!(take(&mut a).map(|(frame, _)| frame), Some(b"after".to_vec()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::neighbour::{Neighbours, Sources, Watch};
 use super::netlink::{Changes, LinkInfo, Netlink, VlanInfo};
 use super::own::{OwnAddresses, Place, Tell};
 use super::silence::Silence;
-use super::{LinkCounters, LinkError, LinkName};
+use super::{LinkCounters, LinkError, LinkName, LinkPort};
 use crate::identity;
 
 /// What a link is opened for.
@@ -43,6 +43,8 @@ pub struct Interface {
     pub addressing: Addressing,
     /// Tells of changes.
     pub watch: Watch,
+    /// The kernel's interface on the link, or in a VLAN that it has none in, the one below.
+    pub port: LinkPort,
     /// Keeps the kernel quiet.
     pub silence: Silence,
 }
@@ -86,10 +88,14 @@ impl Interface {
         let side = kernel.as_ref().map(|side| (side.name.as_str(), side.info.index));
         let (neighbours, watch) = neighbours(netlink, side, is_mute, own, place, purpose)
             .map_err(LinkError::io("follow the neighbours"))?;
+        let port_index = side.map_or(info.index, |(_, index)| index);
+        let port = LinkPort::of_interface(port_index, purpose.counters)
+            .map_err(LinkError::io("follow the interface"))?;
         let counters = purpose.counters.clone();
         let addressing = Addressing::new(mac, mtu, tag, neighbours, counters);
         let vid = link.vlan.unwrap_or(0);
-        Ok(Interface { index: info.index, vid, mtu, addresses, addressing, watch, silence })
+        let index = info.index;
+        Ok(Interface { index, vid, mtu, addresses, addressing, watch, port, silence })
     }
 }
 

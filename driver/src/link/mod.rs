@@ -9,6 +9,7 @@ mod addressing;
 mod delivery;
 mod filter;
 mod frames;
+mod groups;
 mod interface;
 mod kernel_neighbours;
 #[allow(unsafe_code)]
@@ -19,6 +20,7 @@ mod netlink;
 mod own;
 mod own_neighbours;
 mod packet;
+mod port;
 mod resolve;
 #[allow(unsafe_code)]
 mod ring;
@@ -29,6 +31,7 @@ mod silence;
 mod socket;
 mod solicit;
 mod udp;
+mod udp_groups;
 mod xdp;
 
 use std::fmt;
@@ -47,6 +50,7 @@ pub use name::{LinkKind, LinkName};
 pub use neighbour::Watch;
 pub use own::Tell;
 pub use own_neighbours::Conflict;
+pub use port::{LinkPort, PortState};
 pub use resolve::{Resolved, resolve};
 pub use silence::Silence;
 pub use xdp::XdpError;
@@ -95,6 +99,10 @@ counters! {
         ident_recovered,
         /// Datagrams whose ICRC fits no identification; their receivers drop them.
         ident_unknown,
+        /// Multicast groups that were joined.
+        groups_joined,
+        /// Multicast groups that could not be joined when a program was attached to them.
+        groups_refused,
         /// Frames of ARP and NDP that were sent for addresses of the fabric's own.
         neighbours_sent,
         /// Those of them that answered somebody.
@@ -201,6 +209,8 @@ pub struct Link {
     pub takes_any_address: bool,
     /// Tells of changes of neighbours and routes, where the link needs to hear of them.
     pub watch: Option<Watch>,
+    /// The interface under it.
+    pub port: LinkPort,
     /// Keeps the kernel from answering what comes for us.
     pub silence: Silence,
 }

@@ -213,13 +213,23 @@ impl Changes {
     /// # Errors
     /// What the system says.
     pub fn open() -> io::Result<Changes> {
+        let neighbours = libc::RTMGRP_NEIGH | libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE;
+        Changes::of(Changes::PORTS | neighbours)
+    }
+
+    /// Hears of links and addresses from now on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of_ports() -> io::Result<Changes> {
+        Changes::of(Changes::PORTS)
+    }
+
+    const PORTS: libc::c_int =
+        libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+
+    fn of(groups: libc::c_int) -> io::Result<Changes> {
         let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, NETLINK_ROUTE)?;
-        let groups = libc::RTMGRP_LINK
-            | libc::RTMGRP_NEIGH
-            | libc::RTMGRP_IPV4_IFADDR
-            | libc::RTMGRP_IPV4_ROUTE
-            | libc::RTMGRP_IPV6_IFADDR
-            | libc::RTMGRP_IPV6_ROUTE;
         socket.bind_netlink(groups as u32)?;
         Ok(Changes(socket))
     }

@@ -187,6 +187,70 @@ impl Socket {
         self.set_value(libc::SOL_PACKET, libc::PACKET_RX_RING, &numbers)
     }
 
+    /// Joins a multicast group on an interface.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says; `ENOBUFS` or `ENOMEM` if the socket is in too many.
+    pub fn join(&self, group: IpAddr, index: u32) -> io::Result<()> {
+        self.set_membership(group, index, libc::IP_ADD_MEMBERSHIP, libc::IPV6_ADD_MEMBERSHIP)
+    }
+
+    /// Leaves a multicast group on an interface.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn leave(&self, group: IpAddr, index: u32) -> io::Result<()> {
+        self.set_membership(group, index, libc::IP_DROP_MEMBERSHIP, libc::IPV6_DROP_MEMBERSHIP)
+    }
+
+    /// Receives no groups but those it joins, whatever other sockets of the machine are in; `own`
+    /// is of its family.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn hear_joined_only(&self, own: IpAddr) -> io::Result<()> {
+        match own {
+            IpAddr::V4(_) => self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0),
+            IpAddr::V6(_) => self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0),
+        }
+    }
+
+    /// Sends to multicast groups by an interface, as far as routers let it, and not back to this
+    /// machine. `own` is the socket's address.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn send_groups_by(&self, own: IpAddr, index: u32) -> io::Result<()> {
+        const HOPS: c_int = 64;
+        match own {
+            IpAddr::V4(ip) => {
+                let by = membership(Ipv4Addr::UNSPECIFIED, ip, index);
+                self.set_value(libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)?;
+                self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, HOPS)?;
+                self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0)
+            }
+            IpAddr::V6(_) => {
+                self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, index as c_int)?;
+                self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, HOPS)?;
+                self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)
+            }
+        }
+    }
+
+    fn set_membership(&self, group: IpAddr, index: u32, v4: c_int, v6: c_int) -> io::Result<()> {
+        match group {
+            IpAddr::V4(group) => {
+                let value = membership(group, Ipv4Addr::UNSPECIFIED, index);
+                self.set_value(libc::IPPROTO_IP, v4, &value)
+            }
+            IpAddr::V6(group) => {
+                let ipv6mr_multiaddr = libc::in6_addr { s6_addr: group.octets() };
+                let value = libc::ipv6_mreq { ipv6mr_multiaddr, ipv6mr_interface: index };
+                self.set_value(libc::IPPROTO_IPV6, v6, &value)
+            }
+        }
+    }
+
     fn set_value<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let (len, fd) = (mem::size_of::<T>() as socklen_t, self.0.as_raw_fd());
         // SAFETY: the value is borrowed for the call and as long as said. What a filter points to
@@ -375,6 +439,15 @@ impl Socket {
             };
         }
         Ok(received as usize)
+    }
+}
+
+fn membership(group: Ipv4Addr, address: Ipv4Addr, index: u32) -> libc::ip_mreqn {
+    let in_addr = |ip: Ipv4Addr| libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+    libc::ip_mreqn {
+        imr_multiaddr: in_addr(group),
+        imr_address: in_addr(address),
+        imr_ifindex: index as c_int,
     }
 }
 

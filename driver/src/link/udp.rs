@@ -26,13 +26,15 @@ use ferroce_stack::wire::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Layout, Mac, Net, Packet, ROCE_PORT, Udp,
 };
 
-use super::netlink::Netlink;
+use super::netlink::{LinkInfo, Netlink};
 use super::segments::{ETHERNET, HEADERS_MAX, Head, Ident, JOINED_MAX, Segments, WHOLE_MAX};
 use super::sending::{self, BUFFER, Patience};
 use super::silence::Silence;
 use super::socket::{Arrival, Departure, MESSAGES, Recipient, Socket};
+use super::udp_groups::{GroupReceiver, GroupSockets};
 use super::{
-    BATCH, Frames, Link, LinkCounters, LinkError, LinkReceiver, LinkSender, LostFrames, count,
+    BATCH, Frames, Link, LinkCounters, LinkError, LinkPort, LinkReceiver, LinkSender, LostFrames,
+    count,
 };
 use crate::identity;
 
@@ -54,21 +56,14 @@ const PAYLOADS_MAX: usize = WHOLE_MAX - Ipv6::LEN - Udp::LEN;
 
 /// Opens the link of an address.
 pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
-    let mtu = mtu_of(address)?;
+    let LinkInfo { index, mtu, .. } = interface_of(address)?;
     let own = SocketAddr::new(address, ROCE_PORT);
     let socket = bind(own).map_err(LinkError::io("bind UDP port 4791 of the address"))?;
     let socket = Arc::new(socket);
-    let receiver = UdpReceiver {
-        socket: socket.clone(),
-        own: address,
-        bytes: vec![0; MESSAGES * ROOM].into(),
-        arrivals: [Arrival::NONE; MESSAGES],
-        count: 0,
-        begun: 0,
-        segments: Segments::NONE,
-        counts: false,
-        counters: counters.clone(),
-    };
+    let groups = GroupSockets::new(&socket, address, index)
+        .map_err(LinkError::io("send to multicast groups"))?;
+    let groups = Arc::new(groups);
+    let receiver = UdpReceiver::new(socket.clone(), address, counters.clone());
     let sender = UdpSender {
         socket,
         own,
@@ -79,35 +74,44 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
         counters: counters.clone(),
     };
     Ok(Link {
-        receiver: Box::new(receiver),
+        receiver: Box::new(GroupReceiver::new(receiver, groups.clone())),
         sender: Box::new(sender),
         mtu,
         addresses: vec![address],
         takes_any_address: false,
         watch: None,
+        port: LinkPort::of_address(index, address, groups, counters)
+            .map_err(LinkError::io("follow the interface"))?,
         // The socket is at the port.
         silence: Silence::default(),
     })
 }
 
-/// The MTU of the interface that has the address.
-fn mtu_of(address: IpAddr) -> Result<usize, LinkError> {
+/// The interface that has the address.
+fn interface_of(address: IpAddr) -> Result<LinkInfo, LinkError> {
     let name = identity::interface_of(address)
         .map_err(LinkError::interfaces)?
         .ok_or(LinkError::NoAddress(address))?;
     let mut netlink = Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
-    let info = netlink.link(&name).map_err(LinkError::io("ask the kernel for the interface"))?;
-    Ok(info.mtu)
+    netlink.link(&name).map_err(LinkError::io("ask the kernel for the interface"))
 }
 
 fn bind(own: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::udp(own.ip())?;
+    set_up(&socket, own.ip())?;
+    socket.enlarge_buffers(BUFFER);
+    socket.bind(own)?;
+    Ok(socket)
+}
+
+/// Makes a socket of the address's family one for RoCE.
+pub fn set_up(socket: &Socket, own: IpAddr) -> io::Result<()> {
     match own {
-        SocketAddr::V4(_) => {
+        IpAddr::V4(_) => {
             socket.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
             socket.set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         }
-        SocketAddr::V6(_) => {
+        IpAddr::V6(_) => {
             let discover = libc::IPV6_PMTUDISC_DO;
             socket.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
             socket.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
@@ -116,15 +120,14 @@ fn bind(own: SocketAddr) -> io::Result<Socket> {
             socket.set(libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
     }
-    socket.enlarge_buffers(BUFFER);
     // Without it, datagrams come one by one.
     let _ = socket.set(libc::SOL_UDP, libc::UDP_GRO, 1);
-    socket.bind(own)?;
-    Ok(socket)
+    Ok(())
 }
 
+/// Receives what comes to one address, or one group.
 #[derive(Debug)]
-struct UdpReceiver {
+pub struct UdpReceiver {
     socket: Arc<Socket>,
     own: IpAddr,
     /// What is received, at [`ROOM`] bytes each.
@@ -146,7 +149,7 @@ impl LinkReceiver for UdpReceiver {
     }
 
     fn fetch(&mut self) -> io::Result<bool> {
-        if !self.segments.is_empty() || self.begun < self.count {
+        if self.has_next() {
             return Ok(true);
         }
         (self.count, self.begun) = (0, 0);
@@ -189,6 +192,36 @@ impl LinkReceiver for UdpReceiver {
 }
 
 impl UdpReceiver {
+    /// Receives by a socket that is bound to `own`.
+    pub fn new(socket: Arc<Socket>, own: IpAddr, counters: Arc<LinkCounters>) -> UdpReceiver {
+        UdpReceiver {
+            socket,
+            own,
+            bytes: vec![0; MESSAGES * ROOM].into(),
+            arrivals: [Arrival::NONE; MESSAGES],
+            count: 0,
+            begun: 0,
+            segments: Segments::NONE,
+            counts: false,
+            counters,
+        }
+    }
+
+    /// Receives by another socket from now on; all that was fetched must have been taken.
+    pub fn turn_to(&mut self, socket: Arc<Socket>, own: IpAddr) {
+        (self.socket, self.own, self.counts) = (socket, own, false);
+    }
+
+    /// Whether there are frames left of the last time.
+    pub fn has_next(&self) -> bool {
+        !self.segments.is_empty() || self.begun < self.count
+    }
+
+    /// What counts what it drops.
+    pub fn counters(&self) -> &Arc<LinkCounters> {
+        &self.counters
+    }
+
     /// Begins with the next arrival; false if there is none.
     fn begin(&mut self) -> bool {
         let Some(arrival) = self.arrivals[..self.count].get(self.begun) else { return false };

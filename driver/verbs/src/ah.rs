@@ -58,9 +58,9 @@ pub(crate) fn attributes(context: &Context, attr: &IbvAhAttr) -> Result<AhAttr, 
     if port_num != 1 {
         return Err(refuse!(EINVAL, port_num, "ah_attr.port_num: the device has port 1"));
     }
-    let gids = &context.device.info.gids;
+    let gids = context.device.gids();
     if is_global == 0 {
-        return own_address(gids, sl);
+        return own_address(&gids, sl);
     }
     let dgid = Gid(grh.dgid.raw);
     let Some(source) = gids.get(usize::from(grh.sgid_index)) else {
@@ -182,7 +182,7 @@ fn way_back(
     let headers = parse(grh).ok_or_else(|| {
         refuse!(EINVAL, "the 40 bytes before the datagram are neither IPv6 nor end in IPv4")
     })?;
-    let gids = &context.device.info.gids;
+    let gids = context.device.gids();
     let sgid_index = gids.iter().position(|entry| entry.gid == headers.destination);
     let Some(sgid_index) = sgid_index.or(headers.destination.is_multicast().then_some(0)) else {
         return Err(refuse!(EINVAL, gid = %headers.destination, "not an address of this device"));

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ferroce::config::Settings;
 use ferroce::identity::{self, DeviceInfo, FW_VER, HW_VER, VENDOR_ID, VENDOR_PART_ID};
-use ferroce_stack::Config;
+use ferroce_stack::{Config, GidEntry};
 
 use crate::context::Context;
 use crate::errno::{self, EINVAL, Errno};
@@ -95,6 +95,13 @@ impl Device {
     /// What programs hold.
     pub fn as_abi(&self) -> *mut IbvDevice {
         (&raw const *self).cast_mut().cast()
+    }
+
+    /// Its GID table, full from index 0: that of the engine while one is open, as addresses change.
+    pub fn gids(&self) -> Vec<GidEntry> {
+        let engine = lock(&self.engine).upgrade().filter(|engine| engine.is_here());
+        let gids = engine.and_then(|engine| engine.gids().ok());
+        gids.unwrap_or_else(|| self.info.gids.clone())
     }
 
     /// The number of its interface, 0 if it has none.

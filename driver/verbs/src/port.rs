@@ -21,8 +21,12 @@ pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `IBV_PORT_ACTIVE`.
 const ACTIVE: c_int = 4;
+/// `IBV_PORT_DOWN`.
+const DOWN: c_int = 1;
 /// `LINK_UP` of the physical state.
 const LINK_UP: u8 = 5;
+/// `DISABLED` of the physical state, as Linux has it for Ethernet that is down.
+const DISABLED: u8 = 3;
 /// `IBV_LINK_LAYER_ETHERNET`.
 const ETHERNET: u8 = 2;
 /// `IBV_MTU_4096`.
@@ -52,33 +56,36 @@ fn check_port(port: u32) -> Result<(), Errno> {
     Err(refuse!(EINVAL, port, "the device has one port, number 1"))
 }
 
-fn gid_tbl_len(device: &Device) -> usize {
-    device.info.gids.len().max(GID_TBL_LEN)
+fn gid_tbl_len(gids: &[GidEntry]) -> usize {
+    gids.len().max(GID_TBL_LEN)
 }
 
 /// The GID table's entry, none if it is empty; EINVAL where the table has ended.
-fn gid_at(device: &Device, index: u32) -> Result<Option<&GidEntry>, Errno> {
-    let (index, gid_tbl_len) = (index as usize, gid_tbl_len(device));
+fn gid_at(device: &Device, index: u32) -> Result<Option<GidEntry>, Errno> {
+    let gids = device.gids();
+    let (index, gid_tbl_len) = (index as usize, gid_tbl_len(&gids));
     if index >= gid_tbl_len {
         return Err(refuse!(EINVAL, index, gid_tbl_len, "no such GID index"));
     }
-    Ok(device.info.gids.get(index))
+    Ok(gids.get(index).copied())
 }
 
 fn attributes(context: &Context) -> IbvPortAttr {
     let device = context.device;
+    // In a forked child there is no engine to ask.
+    let is_active = context.engine.port().map_or(true, |port| port.active);
     let mut attr: IbvPortAttr = zeroed();
-    attr.state = ACTIVE;
+    attr.state = if is_active { ACTIVE } else { DOWN };
     attr.max_mtu = MTU_4096;
     attr.active_mtu = device.info.active_mtu as c_int;
-    attr.gid_tbl_len = gid_tbl_len(device) as c_int;
+    attr.gid_tbl_len = gid_tbl_len(&device.gids()) as c_int;
     attr.port_cap_flags = PORT_CAP_FLAGS;
     attr.max_msg_sz = ferroce_stack::MAX_MESSAGE as u32;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 1;
     attr.active_width = WIDTH_4X;
     attr.active_speed = SPEED_FDR10;
-    attr.phys_state = LINK_UP;
+    attr.phys_state = if is_active { LINK_UP } else { DISABLED };
     attr.link_layer = ETHERNET;
     attr.flags = GRH_REQUIRED;
     attr.active_speed_ex = u32::from(SPEED_FDR10);
@@ -189,7 +196,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     };
     let found = check_port(port.into()).and_then(|()| gid_at(context.device, index));
     errno::minus_one(found.map(|entry| {
-        *gid_type = entry.map_or(0, |entry| entry_type(entry) as c_int - 1);
+        *gid_type = entry.map_or(0, |entry| entry_type(&entry) as c_int - 1);
         0
     }))
 }
@@ -244,7 +251,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         .and_then(|()| if entry.is_null() { Err(EINVAL) } else { Ok(()) });
     let found = checked.and_then(|()| gid_at(context.device, index)?.ok_or(Errno(libc::ENODATA)));
     errno::code(found.map(|gid| {
-        let answer = gid_entry(context.device, index as usize, gid);
+        let answer = gid_entry(context.device, index as usize, &gid);
         // SAFETY: the caller's entry has `entry_size` bytes.
         unsafe { write_entry(entry.cast(), &answer, entry_size) };
     }))
@@ -265,7 +272,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     let Some(context) = (unsafe { Context::of(context) }) else {
         return -(errno::code(Err(EINVAL)) as isize);
     };
-    let gids = &context.device.info.gids;
+    let gids = context.device.gids();
     let checked = check_entry_call(flags, entry_size).and_then(|()| {
         if entries.is_null() || max_entries < gids.len() {
             let needed = gids.len();

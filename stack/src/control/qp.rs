@@ -244,6 +244,11 @@ impl<M: Memory> Device<M> {
         !self.groups.is_empty()
     }
 
+    /// Every multicast group that a QP is attached to, once.
+    pub fn groups(&self) -> impl Iterator<Item = Gid> {
+        self.groups.iter().map(|(group, _)| *group)
+    }
+
     /// State of a QP.
     ///
     /// # Errors

@@ -31,6 +31,11 @@ impl Gateway {
         self.0.out().lines().next().unwrap_or_default().to_owned()
     }
 
+    /// Waits until `condition` is true; false if it has ended before.
+    pub fn wait_for(&mut self, condition: impl FnMut(&Running) -> bool) -> bool {
+        self.0.wait_for(condition)
+    }
+
     /// Kills it, as `kill -9` does.
     pub fn kill(self) {
         self.0.kill();

@@ -8,5 +8,6 @@ mod addressing;
 mod connections;
 mod flood;
 mod interop;
+mod port;
 mod veth;
 mod xdp;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::*;
-use crate::fabric::GatewayNote;
+use crate::fabric::{FabricPort, GatewayNote, PortNews};
 
 fn note() -> GatewayNote {
     let addresses = vec!["10.0.0.1".parse().unwrap()];
@@ -47,17 +47,55 @@ fn slots_of(slots: &[u8]) -> Route {
 #[test]
 fn groups_are_also_the_gateways() {
     let dir = TempDir::new();
-    let (mut a, b) = (join(&dir, 1), join(&dir, 2));
-    b.set_multicast(true);
+    let (mut a, mut b) = (join(&dir, 1), join(&dir, 2));
+    let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
+    b.set_groups(&[group]);
     let gateway = Member::join_as_gateway(&dir.0).unwrap();
     let mut from_link = Member::join_from_link(&dir.0).unwrap();
-    let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
     let slots = |member: &mut Member| match member.route(group, Qpn::MULTICAST, &[]) {
         Route::Members(slots) => slots.iter().collect::<Vec<u8>>(),
         other => panic!("{other:?}"),
     };
     assert_eq!(slots(&mut a), [b.slot(), gateway.slot()]);
     assert_eq!(from_link.route_from_link(group, Qpn::MULTICAST, &[]), slots_of(&[b.slot()]));
+}
+
+#[test]
+fn the_gateway_tells_of_its_link_and_is_told_of_groups() {
+    let dir = TempDir::new();
+    let mut a = join(&dir, 1);
+    let gateway = Member::join_as_gateway(&dir.0).unwrap();
+    let mut port = FabricPort::open(&dir.0, &gateway).unwrap();
+    let before = a.hear();
+    assert!(before.is_active && !a.has_news());
+
+    // Who sleeps is woken, and only then.
+    a.wake_word().store(1, Ordering::SeqCst);
+    port.set_active(false);
+    assert_eq!(a.wake_word().load(Ordering::SeqCst), 0);
+    assert!(a.has_news());
+    assert_eq!(a.hear(), PortNews { is_active: false, ..before });
+    port.set_note(&note()).unwrap();
+    assert_eq!(a.hear(), PortNews { is_active: false, notes: before.notes + 1 });
+    port.set_active(true);
+    assert!(a.hear().is_active && !a.has_news());
+
+    let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
+    gateway.wake_word().store(1, Ordering::SeqCst);
+    a.set_groups(&[group]);
+    assert_eq!(gateway.wake_word().load(Ordering::SeqCst), 0);
+    assert_eq!(port.groups().collect::<Vec<_>>(), [group]);
+    drop(a);
+    assert_eq!(port.groups().count(), 0);
+
+    // A link ends with its gateway.
+    let mut b = join(&dir, 2);
+    port.set_active(false);
+    assert!(!b.hear().is_active);
+    drop(gateway);
+    assert!(b.hear().is_active);
+    port.set_active(false);
+    assert!(b.hear().is_active);
 }
 
 #[test]

@@ -51,7 +51,7 @@ const ETHERNET: usize = 18;
 
 /// Opens the link of an interface.
 pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
-    let Interface { index, vid, mtu, addresses, addressing, watch, silence } =
+    let Interface { index, vid, mtu, addresses, addressing, watch, port, silence } =
         Interface::open(link, name, purpose)?;
     let queues = receive_queues(name)?;
     // First what needs most rights.
@@ -74,6 +74,7 @@ pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, 
         addresses,
         takes_any_address: true,
         watch: Some(watch),
+        port,
         silence,
     })
 }

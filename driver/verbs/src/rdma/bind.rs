@@ -81,7 +81,8 @@ pub(super) fn bind(id: &CmId, state: &mut State, address: SocketAddr) -> Result<
         attach(id, state, devices[0])?;
         let sgid = Gid::from_ip(ip);
         state.sgid_index = devices[0].index_of(sgid);
-        state.path.sgid = devices[0].device.info.gids[usize::from(state.sgid_index)].gid;
+        let gids = devices[0].device.gids();
+        state.path.sgid = gids.get(usize::from(state.sgid_index)).map_or(sgid, |entry| entry.gid);
         show_gids(id, &state.path);
     }
     state.phase = Phase::Bound;

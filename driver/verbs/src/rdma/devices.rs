@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::ptr;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use ferroce::engine::Engine;
 use ferroce::identity::{self, DeviceInfo};
@@ -81,7 +81,7 @@ impl Attached {
 
     /// Index of a GID of the device; of the last, its address, if it has no such.
     pub fn index_of(&self, gid: Gid) -> u8 {
-        let gids = &self.device.info.gids;
+        let gids = self.device.gids();
         let found = gids.iter().position(|entry| entry.gid == gid);
         found.unwrap_or(gids.len().saturating_sub(1)) as u8
     }
@@ -126,10 +126,9 @@ pub(super) fn drive_until(mut is_done: impl FnMut() -> bool) {
 }
 
 /// What addresses are resolved with, in the order of [`device::all`].
-fn infos() -> Result<&'static [DeviceInfo], Errno> {
-    static INFOS: OnceLock<Vec<DeviceInfo>> = OnceLock::new();
-    let devices = device::all()?;
-    Ok(INFOS.get_or_init(|| devices.iter().map(|device| device.info.clone()).collect()))
+fn infos() -> Result<Vec<DeviceInfo>, Errno> {
+    let info = |device: &&'static Device| DeviceInfo { gids: device.gids(), ..device.info.clone() };
+    Ok(device::all()?.iter().map(info).collect())
 }
 
 /// What else is an address of the first device. Interfaces come and go.
@@ -146,8 +145,8 @@ fn machine_addresses() -> Result<Vec<IpAddr>, Errno> {
 pub(super) fn device_at(address: IpAddr) -> Result<Option<usize>, Errno> {
     let infos = infos()?;
     // Most addresses are a device's own: the machine is asked only for others.
-    match resolve::local(infos, &[], address) {
-        None => Ok(resolve::local(infos, &machine_addresses()?, address)),
+    match resolve::local(&infos, &[], address) {
+        None => Ok(resolve::local(&infos, &machine_addresses()?, address)),
         found => Ok(found),
     }
 }
@@ -158,9 +157,9 @@ pub(super) fn way_to(
     destination: IpAddr,
 ) -> Result<Result<Resolved, ResolveError>, Errno> {
     let infos = infos()?;
-    match resolve::resolve(infos, &[], source, destination) {
+    match resolve::resolve(&infos, &[], source, destination) {
         Ok(resolved) if resolved.path.dgid == resolved.path.sgid => Ok(Ok(resolved)),
-        _ => Ok(resolve::resolve(infos, &machine_addresses()?, source, destination)),
+        _ => Ok(resolve::resolve(&infos, &machine_addresses()?, source, destination)),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Multicast groups of ids of the datagram service. Joining is a matter of this host alone.
+//! Multicast groups of ids of the datagram service. There is no subnet manager to ask: attaching the
+//! QP is all, and has the fabric's gateway join the group on its link.
 
 use core::ffi::{c_int, c_void};
 use std::net::SocketAddr;

@@ -69,7 +69,7 @@ pub(super) fn resolve_address(
     let (event, status) = match way_to(from, destination.ip())? {
         Ok(resolved) => {
             let attached = Attached::new(device::all()?[resolved.device])?;
-            let (own, dgid) = (&attached.device.info.gids, resolved.path.dgid);
+            let (own, dgid) = (attached.device.gids(), resolved.path.dgid);
             let is_own = own.iter().any(|entry| entry.gid == dgid);
             if is_own || dgid.is_multicast() || attached.engine.reaches(dgid) {
                 settle(id, &mut state, attached, &resolved, source, destination)?;
