@@ -448,8 +448,7 @@ impl fmt::Display for GatewayError {
 impl std::error::Error for GatewayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Their words are in ours.
-            GatewayError::Link(error) => error.source(),
+            // Its words are in ours.
             GatewayError::Fabric(error) => error.source(),
             _ => None,
         }

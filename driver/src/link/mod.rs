@@ -287,11 +287,5 @@ impl fmt::Display for LinkError {
     }
 }
 
-impl std::error::Error for LinkError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LinkError::Io { source, .. } | LinkError::Xdp(XdpError { source, .. }) => Some(source),
-            _ => None,
-        }
-    }
-}
+// What the system says is in its words already.
+impl std::error::Error for LinkError {}

@@ -265,13 +265,16 @@ impl LinkSender for PacketSender {
     }
 
     fn push(&mut self, len: usize) {
+        if self.addressing.may_release() {
+            // What has waited goes first. That the link is gone is found at the next flush, too.
+            let _ = self.neighbours_changed();
+        }
         if let Some(len) = self.addressing.address(self.frames.room(), len) {
             self.frames.push(len);
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // What has waited goes first.
         if self.addressing.may_release() {
             self.neighbours_changed()?;
         }

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use ferroce_stack::icrc;
+use ferroce_stack::icrc::Reach;
 use ferroce_stack::wire::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Layout, Mac, Net, Packet, ROCE_PORT, Udp,
 };
@@ -71,6 +71,7 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
         frames: Frames::default(),
         payloads: [Payload::NONE; BATCH],
         joins: true,
+        reach: Reach::new(0),
         counters: counters.clone(),
     };
     Ok(Link {
@@ -275,6 +276,8 @@ struct UdpSender {
     payloads: [Payload; BATCH],
     /// Whether the system cuts datagrams apart.
     joins: bool,
+    /// Of the frame before.
+    reach: Reach,
     counters: Arc<LinkCounters>,
 }
 
@@ -352,7 +355,7 @@ impl LinkSender for UdpSender {
         if self.joins && at > 0 {
             payload.join(&self.payloads[at - 1]);
         }
-        prepare(frame, &layout, self.own.port(), payload.index);
+        prepare(frame, &layout, self.own.port(), payload.index, &mut self.reach);
         self.payloads[at] = payload;
         self.frames.push(len);
     }
@@ -406,7 +409,7 @@ impl UdpSender {
             let payload = &mut self.payloads[index];
             *payload = Payload::alone(payload.layout, payload.to);
             let frame = self.frames.get_mut(index);
-            prepare(frame, &payload.layout, self.own.port(), payload.index);
+            prepare(frame, &payload.layout, self.own.port(), payload.index, &mut self.reach);
         }
     }
 }
@@ -443,20 +446,38 @@ fn judge(
 }
 
 /// Makes the ICRC that of the datagram as it will be: sent from this port, so many before it.
-fn prepare(frame: &mut [u8], layout: &Layout, port: u16, index: usize) {
-    let before = icrc::compute(frame, layout);
+/// `reach` is that of another frame, or this one's.
+fn prepare(frame: &mut [u8], layout: &Layout, port: u16, index: usize, reach: &mut Reach) {
+    const WORD: usize = 4;
+    const PORT: usize = 2;
     let (net, udp_at, end) = (layout.net, layout.bth - Udp::LEN, layout.icrc + ICRC);
+    // From the word of the identification, which IPv4 has, to the source port.
+    const IDENT_AT: usize = 4;
+    let mut change = [0; Ipv4::LEN - IDENT_AT + PORT];
     if udp_at - net == Ipv4::LEN {
+        let word = net + IDENT_AT..net + IDENT_AT + WORD;
+        change[..WORD].copy_from_slice(&frame[word.clone()]);
         let ip = Ipv4::parse(&frame[net..]);
         // No more than are sent as one.
         let sent = Ipv4 { ident: index as u16, dont_fragment: true, ..ip };
         sent.emit((end - udp_at) as u16, &mut frame[net..]);
+        differ(&mut change[..WORD], &frame[word]);
     }
-    frame[udp_at..udp_at + 2].copy_from_slice(&port.to_be_bytes());
-    let change = (before ^ icrc::compute(frame, layout)).to_le_bytes();
-    for (byte, change) in frame[layout.icrc..end].iter_mut().zip(change) {
-        *byte ^= change;
+    let ports = &mut frame[udp_at..udp_at + PORT];
+    let change_at = change.len() - PORT;
+    change[change_at..].copy_from_slice(ports);
+    ports.copy_from_slice(&port.to_be_bytes());
+    differ(&mut change[change_at..], ports);
+    let distance = layout.icrc - udp_at - PORT;
+    if reach.distance() != distance {
+        *reach = Reach::new(distance);
     }
+    differ(&mut frame[layout.icrc..end], &reach.change(&change).to_le_bytes());
+}
+
+/// Makes of each byte its difference to the other one.
+fn differ(bytes: &mut [u8], others: &[u8]) {
+    bytes.iter_mut().zip(others).for_each(|(byte, other)| *byte ^= other);
 }
 
 #[cfg(test)]
@@ -574,6 +595,7 @@ mod tests {
             frames: Frames::default(),
             payloads: [Payload::NONE; BATCH],
             joins: true,
+            reach: Reach::new(0),
             counters: counters.clone(),
         };
         let burst = burst(own);

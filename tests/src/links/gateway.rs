@@ -59,7 +59,7 @@ impl Gateway {
 pub fn has_lost(ended: &Ended) -> bool {
     // Not those for no member: the peers of a program that has ended may send on. Nor those that a
     // ring or a socket had no room for: on a busy machine receivers are slow.
-    const LOST: [&str; 5] =
-        ["ident_unknown", "not_roce", "too_long", "no_neighbour", "foreign_source"];
+    const LOST: [&str; 6] =
+        ["ident_unknown", "not_roce", "too_long", "no_neighbour", "foreign_source", "joined_badly"];
     LOST.iter().any(|name| ended.out.contains(name))
 }

@@ -183,6 +183,7 @@ fn why_there_is_no_such_link_is_said() {
     second.env("FERROCE_FABRIC", cable.home().join("another"));
     let second = limited(second.args(["up", "--link", "xdp:roce0"]));
     assert!(second.err.contains("another gateway perhaps, has queue 0"), "{second}");
+    assert_eq!(second.err.matches("os error").count(), 1, "said once: {second}");
     end([gateway]);
     let mut limited_memory = cable.on(Side::Server, Path::new("setpriv"));
     limited_memory.args(["--bounding-set=-ipc_lock", "prlimit", "--memlock=65536"]);

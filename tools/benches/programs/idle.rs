@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ferroce::{Completion, SendRequest};
 
-use crate::program::Running;
+use crate::shared::process::Running;
 use crate::writes::Side;
 
 /// How long it is watched.
@@ -39,8 +39,9 @@ pub fn share(fabric: &Path) -> Result<f64> {
     let mut command = Command::new(std::env::current_exe()?);
     let name = "the idle process".to_owned();
     let mut child = Running::spawn(name, command.arg("--idle").arg(fabric))?;
+    let (_input, output) = child.pipes().context("its pipes")?;
     let mut line = String::new();
-    BufReader::new(child.stdout().context("its output is piped")?).read_line(&mut line)?;
+    BufReader::new(output).read_line(&mut line)?;
     ensure!(line == "idle\n", "the idle process did not get there: {line:?}");
     thread::sleep(SETTLE);
     let (start, before) = (Instant::now(), cpu_time_ns(child.id())?);

@@ -8,9 +8,10 @@
 
 mod bare;
 mod idle;
-mod machine;
 mod metric;
 mod program;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod table;
 mod writes;
 
@@ -19,9 +20,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 
-use machine::Disturbance;
 use metric::Metric;
 use program::Lab;
+use shared::machine::{Disturbance, two_cpus};
+use shared::probe::probe;
+use shared::table::{self as shared_table, Sample};
 
 /// The sizes at which bandwidths are compared, in bytes.
 const SIZES: [usize; 7] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20];
@@ -57,10 +60,10 @@ fn main() -> Result<()> {
 }
 
 fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
-    let cpus = machine::two_cpus()?;
+    let cpus = two_cpus()?;
     let (rounds, work) = if arguments.quick { (2, 8) } else { (7, 1) };
     let lab = Lab { fabric, cpus, work };
-    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, bare::probe(cpus)?);
+    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, probe(cpus)?);
     let metrics = Metric::all(&lab);
     let mut samples = vec![Vec::new(); metrics.len()];
     for round in 0..rounds {
@@ -68,14 +71,14 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
         for (metric, samples) in metrics.iter().zip(&mut samples) {
             let before = Disturbance::start()?;
             let value = metric.measure(&lab)?;
-            samples.push(table::Sample { value, foreign: before.foreign_share()? });
+            samples.push(Sample { value, foreign: before.foreign_share()? });
         }
     }
     let idle = idle::share(fabric)?;
     program::one_core(&lab, &metric::on_one_core())?;
-    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, bare::probe(cpus)?);
+    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, probe(cpus)?);
     let rows = table::rows(&metrics, &samples, idle);
-    table::print(&rows);
+    shared_table::print(&rows);
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::program::{Lab, Program};
+use crate::shared::{probe, process};
 use crate::{RING_SIZES, SIZES, bare, writes};
 
 /// Bytes moved for a bandwidth.
@@ -16,6 +17,16 @@ pub enum Unit {
     GigabytesPerSecond,
     /// Half a round trip.
     Microseconds,
+}
+
+impl Unit {
+    /// How the table names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::GigabytesPerSecond => "GB/s",
+            Unit::Microseconds => "µs",
+        }
+    }
 }
 
 /// One figure, measured again in each round.
@@ -73,7 +84,7 @@ impl Metric {
             all.extend(bandwidths(lab, size));
         }
         let is_here = |metric: &Metric| match &metric.what {
-            What::Program(program, _) => program.is_installed(),
+            What::Program(program, _) => process::is_installed(program.name),
             _ => true,
         };
         all.retain(is_here);
@@ -83,7 +94,7 @@ impl Metric {
     /// Measures once.
     pub fn measure(&self, lab: &Lab) -> Result<f64> {
         match &self.what {
-            What::PingPong => bare::half_round_trip(lab.cpus),
+            What::PingPong => probe::half_round_trip(lab.cpus),
             &What::Ring { len, count } => bare::ring(lab.cpus, len, count),
             &What::Writes { len, count } => writes::bandwidth(lab.fabric, lab.cpus, len, count),
             What::Program(program, answer) => {
@@ -110,11 +121,7 @@ impl Answer {
                 let line = lines.find(|words| words.first() == Some(&size))?;
                 line.get(column)?.parse().ok()
             }
-            Answer::Title(title) => {
-                let mut lines = printed.lines().skip_while(|line| !line.contains(title));
-                let column = lines.next()?.split(',').position(|word| word == title)?;
-                lines.last()?.split(',').nth(column)?.parse().ok()
-            }
+            Answer::Title(title) => process::value_of(printed, title),
             Answer::Last { column } => words(printed.lines().last()?).get(column)?.parse().ok(),
         }
     }
@@ -167,7 +174,7 @@ pub fn on_one_core() -> Vec<Program> {
         ("ib_send_lat", 8, 200),
     ];
     let programs = all.map(|(name, size, count)| perftest(name, size, count));
-    programs.into_iter().filter(Program::is_installed).collect()
+    programs.into_iter().filter(|program| process::is_installed(program.name)).collect()
 }
 
 /// A program of perftest, over our library.

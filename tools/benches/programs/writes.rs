@@ -10,7 +10,7 @@ use ferroce::config::Settings;
 use ferroce::verbs::{Access, Mtu, QpType};
 use ferroce::{Completion, ConnectOptions, Context, Cq, Mr, Qp, QpOptions, SendRequest};
 
-use crate::machine::pin;
+use crate::shared::machine::pin;
 
 /// Messages on their way.
 const OUTSTANDING: usize = 16;

@@ -7,8 +7,7 @@ use std::io;
 #[derive(Debug)]
 pub struct XdpError {
     action: &'static str,
-    /// The system's answer.
-    pub source: io::Error,
+    source: io::Error,
     help: String,
 }
 
