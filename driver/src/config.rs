@@ -13,9 +13,12 @@
 //! seed = 7                           # decides all chance in faults
 //! mtu = 4096                         # bytes
 //! link = "packet:eth0"               # to a network; see `link::LinkName`
+//! quirk = ["rxe-flush=192.0.2.7"]    # peers with ways of their own; see `quirk::Quirk`
 //! no-grh = "refuse"                  # addresses without a GRH: "refuse", or "own": see `NoGrh`
 //! log = "warn"                       # a filter such as "info,ferroce::engine=trace"
 //! ```
+
+mod error;
 
 use std::env;
 use std::ffi::OsString;
@@ -24,6 +27,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
 
 use ferroce_stack::verbs::Mtu;
 use nix::unistd::Uid;
@@ -31,6 +35,9 @@ use toml::{Table, Value};
 
 use crate::frame::rule::Rule;
 use crate::link::LinkName;
+use crate::quirk::Quirk;
+
+pub use error::ConfigError;
 
 /// The variable that names the file.
 pub const CONFIG_VARIABLE: &str = "FERROCE_CONFIG";
@@ -63,6 +70,8 @@ pub enum Key {
     Mtu,
     /// The link to a network.
     Link,
+    /// Peers that depart from the standard.
+    Quirk,
     /// What addresses without a GRH mean.
     NoGrh,
     /// Which events are logged.
@@ -71,7 +80,7 @@ pub enum Key {
 
 impl Key {
     /// Every key.
-    pub const ALL: [Key; 10] = [
+    pub const ALL: [Key; 11] = [
         Key::Addr,
         Key::Device,
         Key::Fabric,
@@ -80,6 +89,7 @@ impl Key {
         Key::Seed,
         Key::Mtu,
         Key::Link,
+        Key::Quirk,
         Key::NoGrh,
         Key::Log,
     ];
@@ -95,6 +105,7 @@ impl Key {
             Key::Seed => "seed",
             Key::Mtu => "mtu",
             Key::Link => "link",
+            Key::Quirk => "quirk",
             Key::NoGrh => "no-grh",
             Key::Log => "log",
         }
@@ -111,6 +122,7 @@ impl Key {
             Key::Seed => "--seed",
             Key::Mtu => "--mtu",
             Key::Link => "--link",
+            Key::Quirk => "--quirk",
             Key::NoGrh => "--no-grh",
             Key::Log => "--log",
         }
@@ -127,6 +139,7 @@ impl Key {
             Key::Seed => "FERROCE_SEED",
             Key::Mtu => "FERROCE_MTU",
             Key::Link => "FERROCE_LINK",
+            Key::Quirk => "FERROCE_QUIRK",
             Key::NoGrh => "FERROCE_NO_GRH",
             Key::Log => "FERROCE_LOG",
         }
@@ -217,6 +230,8 @@ pub struct Settings {
     /// The link to a network: the first process that opens a device opens it too, unless the fabric
     /// has a gateway. Processes that use another's need not say it.
     pub link: Option<LinkName>,
+    /// Peers that depart from the standard.
+    pub quirk: Vec<Quirk>,
     /// What addresses without a GRH mean.
     pub no_grh: NoGrh,
     /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`. A library must
@@ -238,6 +253,7 @@ impl Default for Settings {
             seed: 1,
             mtu: None,
             link: None,
+            quirk: Vec::new(),
             no_grh: NoGrh::default(),
             log: "error".to_owned(),
             entries: std::array::from_fn(|_| entry.clone()),
@@ -318,6 +334,7 @@ impl Settings {
             Key::Seed => parse_seed(&text).map(|seed| self.seed = seed),
             Key::Mtu => parse_mtu(&text).map(|mtu| self.mtu = Some(mtu)),
             Key::Link => parse_link(&text).map(|link| self.link = Some(link)),
+            Key::Quirk => parse_quirk(&text).map(|quirk| self.quirk = quirk),
             Key::NoGrh => parse_no_grh(&text).map(|meaning| self.no_grh = meaning),
             Key::Log => {
                 self.log.clone_from(&text);
@@ -336,10 +353,7 @@ impl Settings {
     /// The value of `key` in the form its variable takes; `given` is how it was set.
     fn text(&self, key: Key, given: &str) -> String {
         match key {
-            Key::Addr => {
-                let texts: Vec<String> = self.addr.iter().map(IpAddr::to_string).collect();
-                texts.join(",")
-            }
+            Key::Addr => with_commas(&self.addr),
             Key::Device => self.device.clone(),
             Key::Fabric => self.fabric.display().to_string(),
             Key::Pcap => self.pcap.as_ref().map_or(String::new(), |p| p.display().to_string()),
@@ -347,10 +361,16 @@ impl Settings {
             Key::Seed => self.seed.to_string(),
             Key::Mtu => self.mtu.map_or(String::new(), |mtu| mtu.bytes().to_string()),
             Key::Link => self.link.as_ref().map_or(String::new(), LinkName::to_string),
+            Key::Quirk => with_commas(&self.quirk),
             Key::NoGrh => self.no_grh.name().to_owned(),
             Key::Log => self.log.clone(),
         }
     }
+}
+
+fn with_commas(values: &[impl ToString]) -> String {
+    let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
+    texts.join(",")
 }
 
 fn variable_text(
@@ -404,7 +424,7 @@ fn nearest_key(name: &str) -> Option<Key> {
 fn file_text(key: Key, table: &Table, path: &Path) -> Result<Option<String>, ConfigError> {
     let Some(value) = table.get(key.name()) else { return Ok(None) };
     let separator = match key {
-        Key::Addr => Some(","),
+        Key::Addr | Key::Quirk => Some(","),
         Key::Fault => Some("\n"),
         _ => None,
     };
@@ -420,7 +440,7 @@ fn file_text(key: Key, table: &Table, path: &Path) -> Result<Option<String>, Con
         _ => None,
     };
     let expected = match key {
-        Key::Addr | Key::Fault => "a text or a list of texts",
+        Key::Addr | Key::Fault | Key::Quirk => "a text or a list of texts",
         Key::Seed | Key::Mtu => "a whole number",
         Key::Device | Key::Fabric | Key::Pcap | Key::Link | Key::NoGrh | Key::Log => "a text",
     };
@@ -521,78 +541,14 @@ fn parse_link(text: &str) -> Result<LinkName, String> {
     text.parse().map_err(str::to_owned)
 }
 
+fn parse_quirk(text: &str) -> Result<Vec<Quirk>, String> {
+    text.split(',').map(Quirk::from_str).collect::<Result<_, _>>().map_err(str::to_owned)
+}
+
 fn parse_no_grh(text: &str) -> Result<NoGrh, String> {
     let known = [NoGrh::Refuse, NoGrh::Own].into_iter().find(|known| known.name() == text.trim());
     known.ok_or_else(|| "refuse or own".to_owned())
 }
-
-/// Why the settings could not be loaded.
-#[derive(Debug)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The file is not TOML.
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where and why.
-        reason: String,
-    },
-    /// The file has a key that is none.
-    UnknownKey {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-        /// The one that may have been meant.
-        nearest: Option<Key>,
-    },
-    /// A value is not valid.
-    Value {
-        /// What it was to set.
-        key: Key,
-        /// The value.
-        value: String,
-        /// Where it came from.
-        source: Source,
-        /// What would be right.
-        expected: String,
-    },
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::File { path, error } => {
-                write!(f, "configuration file {}: {error}", path.display())
-            }
-            ConfigError::Syntax { path, reason } => {
-                write!(f, "configuration file {} is not TOML: {reason}", path.display())
-            }
-            ConfigError::UnknownKey { path, key, nearest } => {
-                write!(f, "configuration file {}: unknown key '{key}'", path.display())?;
-                match nearest {
-                    Some(nearest) => write!(f, "; did you mean '{}'?", nearest.name()),
-                    None => {
-                        let names = Key::ALL.map(Key::name).join(", ");
-                        write!(f, "; there are {names}")
-                    }
-                }
-            }
-            ConfigError::Value { key, value, source, expected } => {
-                let key = key.name();
-                write!(f, "{key} is '{value}' ({source}): expected {expected}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {
@@ -666,7 +622,8 @@ mod tests {
             "all",
             "addr = ['192.0.2.1', 'fd00::1']\ndevice = 'rxe'\nfabric = 'lab'\npcap = 'a.pcap'\n\
              fault = ['drop 1st ack', 'drop 2nd ack']\nseed = 9\nmtu = 2048\nno-grh = 'own'\n\
-             link = 'packet:eth0'\nlog = 'debug'",
+             link = 'packet:eth0'\nquirk = ['rxe-flush=192.0.2.7', 'rxe-flush=fd00::7']\n\
+             log = 'debug'",
         );
         let settings = file.load().unwrap();
         assert_eq!(settings.entry(Key::Addr).text, "192.0.2.1,fd00::1");
@@ -675,6 +632,7 @@ mod tests {
         assert_eq!(settings.pcap, Some(file.0.with_file_name("a.pcap")));
         assert_eq!((settings.mtu, settings.log.as_str()), (Some(Mtu::Mtu2048), "debug"));
         assert_eq!(settings.no_grh, NoGrh::Own);
+        assert_eq!(settings.entry(Key::Quirk).text, "rxe-flush=192.0.2.7,rxe-flush=fd00::7");
         assert_eq!(settings.link, "packet:eth0".parse().ok());
     }
 
@@ -713,6 +671,8 @@ mod tests {
             (Key::Seed, "x", "a whole number"),
             (Key::Mtu, "1500", "256, 512, 1024, 2048 or 4096 (bytes)"),
             (Key::Link, "eth0", "packet:IFACE, xdp:IFACE or udp:ADDR"),
+            (Key::Quirk, "rxe-flush", "rxe-flush= and the address"),
+            (Key::Quirk, "rxe-flush=192.0.2.7,slow=fd00::7", "rxe-flush= and the address"),
             (Key::NoGrh, "yes", "refuse or own"),
         ];
         for (key, value, expected) in table {

@@ -5,14 +5,16 @@
 //! that come by the link go where a member's own would. Each direction has a thread, which sleeps
 //! when there is nothing: one on the wake word of the ring, the other on the link's descriptor.
 //! Transport, ICRC and retransmission are the members' own; to the gateway a frame is bytes with a
-//! destination.
+//! destination. What happens to it on purpose, and is recorded, is its `passage`'s.
+
+mod passage;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle};
@@ -21,11 +23,12 @@ use std::time::Duration;
 use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::Mtu;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 
 use crate::fabric::{
     FabricError, FabricPort, GatewayNote, Member, RETRY_NS, Received, Report, WakeWord,
 };
+use crate::frame::fault::Rule;
 use crate::keeper::{self, Caller, Keeper, PortNotice};
 use crate::link::{
     Conflict, Delivery, Link, LinkCounters, LinkError, LinkName, LinkReceiver, LinkSender, Purpose,
@@ -33,9 +36,14 @@ use crate::link::{
 };
 use crate::sys::{self, LentFd};
 
+use passage::Passage;
+
 /// A sender that dies between its frame and the wake-up wakes nobody: how long that may hold up
 /// the frame. The dead are looked for as often.
 const NAP_NS: u64 = 1_000_000_000;
+
+/// Frames taken from the ring at a time.
+const TURN: usize = 64;
 
 /// In the capture of no process.
 const NO_TAG: u32 = 0;
@@ -51,6 +59,12 @@ pub struct Options<'a> {
     pub addresses: &'a [IpAddr],
     /// The largest path MTU; none: the largest that fits the link.
     pub mtu: Option<Mtu>,
+    /// What goes wrong on the way; frames out of the fabric are node 0's, those into it node 1's.
+    pub faults: &'a [Rule],
+    /// Decides what chances the faults take.
+    pub seed: u64,
+    /// A capture of the frames that pass, as they are on the wire.
+    pub pcap: Option<&'a Path>,
 }
 
 /// A gateway at work; it ends when dropped.
@@ -147,6 +161,9 @@ impl Gateway {
         let purpose = Purpose { addresses: options.addresses, counters: &counters, tell: &tell };
         let link = Link::open(options.link, &purpose).map_err(GatewayError::Link)?;
         let (note, notices) = describe(options, &link)?;
+        let Options { pcap, faults, seed, .. } = *options;
+        let [out, back] = Passage::of_both_directions(pcap, faults, seed, &counters)
+            .map_err(|error| GatewayError::capture(pcap, error))?;
         let outward = Member::join_as_gateway(options.fabric).map_err(GatewayError::Fabric)?;
         let inward = Member::join_from_link(options.fabric).map_err(GatewayError::Fabric)?;
         outward.set_note(&note).map_err(GatewayError::Io)?;
@@ -167,6 +184,7 @@ impl Gateway {
             shared: shared.clone(),
             member: outward,
             sender,
+            passage: out,
             device: note.link.clone(),
             keeper: keeper.caller(),
             answered: 0,
@@ -176,6 +194,7 @@ impl Gateway {
             member: inward,
             receiver,
             watch,
+            passage: back,
             delivery: Delivery::new(),
         };
         let threads = Vec::new();
@@ -261,6 +280,7 @@ struct Outward {
     shared: Arc<Shared>,
     member: Member,
     sender: Box<dyn LinkSender>,
+    passage: Passage,
     /// As which reports name it.
     device: String,
     /// Hears of the fabric.
@@ -295,10 +315,26 @@ impl Outward {
     /// Takes frames as far as there is room for them, and says whether there were any.
     fn take(&mut self) -> bool {
         let mut any = false;
-        while !self.sender.is_full() {
-            let Some(Received { len, .. }) = self.member.receive(self.sender.room()) else { break };
-            self.sender.push(len);
+        let now = self.passage.now();
+        while !self.sender.is_full()
+            && let Some(frame) = self.passage.take_due(now)
+        {
+            self.passage.record(now, &frame, NO_TAG);
+            self.sender.room()[..frame.len()].copy_from_slice(&frame);
+            self.sender.push(frame.len());
             any = true;
+        }
+        for _ in 0..TURN {
+            if self.sender.is_full() {
+                break;
+            }
+            let room = self.sender.room();
+            let Some(Received { len, tag }) = self.member.receive(room) else { break };
+            any = true;
+            if self.passage.strike(now, &mut room[..len]) {
+                self.passage.record(now, &room[..len], tag);
+                self.sender.push(len);
+            }
         }
         any
     }
@@ -318,8 +354,9 @@ impl Outward {
             word.store(0, Ordering::Relaxed);
             return;
         }
-        self.shared.wake.wait(1, Some(NAP_NS));
-        if word.swap(0, Ordering::Relaxed) == 1 {
+        let nap_ns = self.passage.nap_ns().unwrap_or(NAP_NS).min(NAP_NS);
+        self.shared.wake.wait(1, Some(nap_ns));
+        if word.swap(0, Ordering::Relaxed) == 1 && nap_ns == NAP_NS {
             // Nobody has woken us: time to look around.
             self.member.reap();
         }
@@ -353,6 +390,7 @@ struct Inward {
     member: Member,
     receiver: Box<dyn LinkReceiver>,
     watch: Option<Watch>,
+    passage: Passage,
     delivery: Delivery,
 }
 
@@ -371,27 +409,28 @@ impl Inward {
         Ok(())
     }
 
-    /// Puts all frames fetched where they belong.
+    /// Puts all frames fetched where they belong, and those held back that are due.
     fn deliver_all(&mut self) {
-        let Inward { shared, member, receiver, delivery, .. } = self;
-        let counters = &*shared.counters;
-        let now = || Instant::from_nanos(sys::now_ns());
-        let arrived = now();
-        while let Some(frame) = receiver.next() {
-            if delivery.deliver(arrived, member, (frame, NO_TAG), counters) {
-                // This member has no address.
-                count(&counters.lost.no_member, 1);
-            }
-            while delivery.is_waiting() {
-                member.flush_wakes();
-                thread::sleep(Duration::from_nanos(RETRY_NS));
-                delivery.is_clear(now(), member, counters);
+        let now = self.passage.now();
+        while let Some(frame) = self.passage.take_due(now) {
+            deliver(
+                &mut self.member,
+                &mut self.delivery,
+                (&frame, self.passage.tag()),
+                &self.shared,
+            );
+        }
+        while let Some(frame) = self.receiver.next() {
+            self.passage.record(now, frame, NO_TAG);
+            if self.passage.strike(now, frame) {
+                let tagged = (&*frame, self.passage.tag());
+                deliver(&mut self.member, &mut self.delivery, tagged, &self.shared);
             }
         }
-        member.flush_wakes();
+        self.member.flush_wakes();
     }
 
-    /// Sleeps until something has come, or changed.
+    /// Sleeps until something has come, is due, or has changed.
     fn sleep(&mut self) -> io::Result<()> {
         let mut waits = [
             PollFd::new(self.receiver.descriptor(), PollFlags::POLLIN),
@@ -401,7 +440,8 @@ impl Inward {
         if let Some(watch) = &self.watch {
             waits[2] = PollFd::new(watch.descriptor(), PollFlags::POLLIN);
         }
-        match poll(&mut waits, PollTimeout::NONE) {
+        let nap = self.passage.nap_ns().map(|nanos| Duration::from_nanos(nanos).into());
+        match ppoll(&mut waits, nap, None) {
             Err(errno) if errno != Errno::EINTR => return Err(errno.into()),
             _ => {}
         }
@@ -416,6 +456,25 @@ impl Inward {
     }
 }
 
+/// Puts a frame where it belongs; waits if there is no room.
+fn deliver(
+    member: &mut Member,
+    delivery: &mut Delivery,
+    tagged: (&[u8], u32),
+    Shared { counters, .. }: &Shared,
+) {
+    let now = || Instant::from_nanos(sys::now_ns());
+    if delivery.deliver(now(), member, tagged, counters) {
+        // This member has no address.
+        count(&counters.lost.no_member, 1);
+    }
+    while delivery.is_waiting() {
+        member.flush_wakes();
+        thread::sleep(Duration::from_nanos(RETRY_NS));
+        delivery.is_clear(now(), member, counters);
+    }
+}
+
 /// Why a gateway cannot be opened.
 #[derive(Debug)]
 pub enum GatewayError {
@@ -427,8 +486,16 @@ pub enum GatewayError {
     NoAddress,
     /// Not even the smallest path MTU fits a link of this MTU, in bytes.
     Mtu(usize),
+    /// The capture cannot be written.
+    Capture(PathBuf, io::Error),
     /// The system refuses something else.
     Io(io::Error),
+}
+
+impl GatewayError {
+    fn capture(path: Option<&Path>, error: io::Error) -> GatewayError {
+        GatewayError::Capture(path.map(Path::to_owned).unwrap_or_default(), error)
+    }
 }
 
 impl fmt::Display for GatewayError {
@@ -440,6 +507,9 @@ impl fmt::Display for GatewayError {
                 f.write_str("the link has no address: give it one, or name one with --addr")
             }
             GatewayError::Mtu(mtu) => write!(f, "the link's MTU of {mtu} is too small for RoCE"),
+            GatewayError::Capture(path, error) => {
+                write!(f, "cannot record to {}: {error}", path.display())
+            }
             GatewayError::Io(error) => write!(f, "cannot start the gateway: {error}"),
         }
     }

@@ -32,6 +32,7 @@ pub mod keeper;
 pub mod link;
 pub mod memory;
 mod progress;
+pub mod quirk;
 pub mod rand;
 #[cfg(not(loom))]
 pub mod resolve;

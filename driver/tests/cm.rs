@@ -86,6 +86,7 @@ impl Node {
             seed: 1,
             link: None,
             pcap: None,
+            quirks: &[],
         })
         .unwrap();
         let inbox = Arc::new(Inbox::default());
@@ -422,6 +423,7 @@ fn connection_management_has_to_be_started_and_not_twice() {
         seed: 1,
         link: None,
         pcap: None,
+        quirks: &[],
     })
     .unwrap();
     assert_eq!(engine.cm().unwrap_err(), VerbsError::Invalid);

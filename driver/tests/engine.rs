@@ -50,6 +50,7 @@ impl Fabric {
             seed: 1,
             link: None,
             pcap: None,
+            quirks: &[],
         })
         .unwrap();
         let events = Arc::new(AsyncQueue::new().unwrap());

@@ -55,6 +55,7 @@ impl Node {
             seed: 1,
             link: None,
             pcap: None,
+            quirks: &[],
         })
         .unwrap();
         let events = Arc::new(AsyncQueue::new().unwrap());

@@ -22,6 +22,8 @@ const NO_BTH: Bth = Bth::new(Opcode(0), 0, Psn::new(0));
 pub(crate) struct Path {
     pub attr: AhAttr,
     pub source: GidEntry,
+    /// The peer's ICRC of FLUSH is [`crate::icrc::rxe_flush`].
+    pub rxe_flush: bool,
     prefix: [u8; MAX_PREFIX],
     net: u8,
     bth: u8,
@@ -63,7 +65,8 @@ impl Path {
             _ => 0,
         };
         let (net, bth) = (layout.net as u8, layout.bth as u8);
-        Ok(Path { attr: *attr, source, prefix, net, bth, kind, ipv4_sum })
+        let rxe_flush = port.rxe_flush_peers.contains(&attr.dgid);
+        Ok(Path { attr: *attr, source, rxe_flush, prefix, net, bth, kind, ipv4_sum })
     }
 
     /// The same path with another UDP source port.

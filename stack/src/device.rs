@@ -12,6 +12,7 @@ use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
 use crate::flow::FlowTable;
 use crate::gid::Gid;
+use crate::icrc;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::port::{GidEntry, Port, PortAttr, pkeys_match};
@@ -54,6 +55,9 @@ pub struct Config {
     pub pkeys: Vec<u16>,
     /// Numbers its QPs may have: devices that share an address have ranges of their own.
     pub qpns: Range<u32>,
+    /// Peers that compute the ICRC of FLUSH as Linux rxe does ([`icrc::rxe_flush`]): with them,
+    /// and in both directions, it is what we compute, too.
+    pub rxe_flush_peers: Vec<Gid>,
 }
 
 impl Default for Config {
@@ -73,6 +77,7 @@ impl Default for Config {
             active_mtu: Mtu::Mtu4096,
             pkeys: vec![0xffff],
             qpns: 0..1 << 24,
+            rxe_flush_peers: Vec::new(),
         }
     }
 }
@@ -110,6 +115,7 @@ impl<M: Memory> Device<M> {
                 pkeys: config.pkeys.clone(),
                 active_mtu: config.active_mtu,
                 active: true,
+                rxe_flush_peers: config.rxe_flush_peers.clone(),
             },
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -375,7 +381,7 @@ impl<M: Memory> Device<M> {
             return Err(Discard::WrongState);
         }
         check_sender(&self.shared, qp, &packet)?;
-        if !packet.icrc_ok(frame) {
+        if !icrc_is_right(qp, &packet, frame) {
             return Err(Discard::BadIcrc);
         }
         self.shared.counters.rcvd_pkts += 1;
@@ -479,6 +485,15 @@ impl<M: Memory> Device<M> {
     pub(crate) fn qp_mut(&mut self, qpn: Qpn) -> Result<&mut Qp, VerbsError> {
         self.qps.get_mut(qpn).ok_or(VerbsError::Invalid)
     }
+}
+
+/// Whether the packet has the ICRC that the peer's packets should have.
+fn icrc_is_right(qp: &Qp, packet: &Packet, frame: &[u8]) -> bool {
+    let from_rxe = qp.path.as_ref().is_some_and(|path| path.rxe_flush);
+    if from_rxe && packet.info().is_some_and(|info| info.kind == Kind::Flush) {
+        return icrc::rxe_flush(frame, &packet.layout) == packet.icrc;
+    }
+    packet.icrc_ok(frame)
 }
 
 /// Rows 8 to 10 of the receive checks: peer, P_Key, Q_Key.

@@ -51,6 +51,8 @@ pub(crate) struct Port {
     pub pkeys: Vec<u16>,
     pub active_mtu: Mtu,
     pub active: bool,
+    /// Peers whose ICRC of FLUSH is [`crate::icrc::rxe_flush`].
+    pub rxe_flush_peers: Vec<Gid>,
 }
 
 impl Port {

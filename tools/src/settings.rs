@@ -35,6 +35,9 @@ pub struct SettingFlags {
     /// Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: 4096]
     #[arg(long, value_name = "N")]
     mtu: Option<String>,
+    /// A peer with ways of its own: rxe-flush=IP, Linux rxe with its ICRC of FLUSH
+    #[arg(long, value_name = "QUIRK")]
+    quirk: Vec<String>,
     /// What an address without a GRH means: refuse, or own for the device itself [default: refuse]
     #[arg(long, value_name = "MEANING")]
     no_grh: Option<String>,
@@ -79,6 +82,7 @@ impl SettingFlags {
             (Key::Seed, self.seed.clone()),
             (Key::Mtu, self.mtu.clone()),
             (Key::Link, link.link.clone()),
+            (Key::Quirk, joined(&self.quirk, ",")),
             (Key::NoGrh, self.no_grh.clone()),
             (Key::Log, self.log.clone()),
         ];

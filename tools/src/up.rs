@@ -29,6 +29,7 @@ Examples:
   ferroce up --link packet:eth0 --addr 10.0.0.1 --addr fd00::1
   ferroce up --link packet:eth0,vlan=7,pcp=3 --addr 10.7.0.1
   ferroce up --link packet:eth0,v1      RoCE v1 rather than v2
+  ferroce up --link packet:eth0 --pcap wire.pcapng --fault 'drop 1% of any'
 
 Links: packet:IFACE, xdp:IFACE or udp:ADDR. Options, after commas:
   vlan=N     frames have an 802.1Q tag of VLAN N (1 to 4094); no others are taken
@@ -46,6 +47,10 @@ those of the kernel's routes by the interface, else neighbours.
 
 The path MTU is the largest that fits, or that of --mtu if it is less. Programs
 need not be told: `ferroce run` in the same fabric finds the gateway.
+
+--pcap records the frames that pass as they are on the wire, and --fault strikes
+them: what is sent before it is recorded, what comes after. To the rules, frames
+that are sent are `from node 0`, and those that come `from node 1`.
 
 Ends with a signal; prints then what it has counted. `ferroce stat` shows the same
 meanwhile. Exit status: 0, or 2 if the link cannot be opened or goes away.";
@@ -104,7 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Running {
-    /// Opens the gateway that the settings describe.
+    /// Opens the gateway that the settings describe. Capture and faults are of the frames that
+    /// pass it.
     ///
     /// # Errors
     /// If there is no link in them, or it cannot be opened.
@@ -116,10 +122,11 @@ impl Running {
     }
 
     fn start(settings: &Settings, link: &LinkName) -> Result<Running> {
-        let Settings { fabric, addr, mtu, .. } = settings;
+        let Settings { fabric, addr, mtu, seed, fault: faults, pcap, .. } = settings;
         let (end, ends) = mpsc::channel();
         let told = end.clone();
-        let options = Options { fabric, link, addresses: addr, mtu: *mtu };
+        let (seed, pcap) = (*seed, pcap.as_deref());
+        let options = Options { fabric, link, addresses: addr, mtu: *mtu, faults, seed, pcap };
         let ended = move |error| {
             let _ = told.send(End::Link(error));
         };
@@ -167,8 +174,11 @@ impl CmSink for Nobody {
 fn hosts(settings: &Settings) -> Result<Vec<Engine>> {
     let devices = identity::devices(settings)?;
     let host = |device| -> Result<Engine> {
+        // What passes is recorded and struck at the gateway.
         let engine = Engine::open(&engine::Options {
             link: None,
+            pcap: None,
+            faults: &[],
             ..engine::Options::new(settings, device)
         })?;
         engine.start_cm(Arc::new(Nobody)).context("no connection management")?;

@@ -33,6 +33,7 @@ impl Fabric {
             seed: 1,
             link: None,
             pcap: None,
+            quirks: &[],
         })
         .unwrap()
     }

@@ -529,6 +529,7 @@ mod tests {
             seed: 1,
             link: None,
             pcap: None,
+            quirks: &[],
         })
         .unwrap();
         engine.start_cm(Arc::new(Deaf)).unwrap();

@@ -36,6 +36,7 @@ use crate::event::Armed;
 use crate::frame::tap::Tap;
 use crate::memory::{self, HostMemory};
 use crate::progress::{self, Driven, Progress};
+use crate::quirk::Quirk;
 use crate::ring::{ring, work_ring};
 use crate::sync::lock;
 use crate::sys;
@@ -132,8 +133,13 @@ impl Engine {
     /// written, or there is no thread.
     pub fn open(options: &Options) -> Result<Engine, OpenError> {
         let Place { member, sleeper, network } = Place::take(options)?;
-        let config =
-            Config { active_mtu: options.active_mtu, qpns: member.qpns(), ..Config::default() };
+        let of_rxe = options.quirks.iter().map(|Quirk::RxeFlush(peer)| Gid::from_ip(*peer));
+        let config = Config {
+            active_mtu: options.active_mtu,
+            qpns: member.qpns(),
+            rxe_flush_peers: of_rxe.collect(),
+            ..Config::default()
+        };
         let mut device = Device::new(config, HostMemory::new());
         for entry in options.gids {
             device.add_gid(*entry).map_err(|_| OpenError::Address(*entry))?;

@@ -19,6 +19,7 @@ use crate::identity::DeviceInfo;
 use crate::keeper::{self, Keeper};
 use crate::link::{Link, LinkCounters, LinkName, Purpose, Tell, Watch};
 use crate::progress::Futex;
+use crate::quirk::Quirk;
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Options<'a> {
     pub link: Option<OwnLink<'a>>,
     /// A capture of the frames it sends, and of those that no other process records there.
     pub pcap: Option<&'a Path>,
+    /// Peers that depart from the standard.
+    pub quirks: &'a [Quirk],
 }
 
 /// A link that an engine is to own: it is the fabric's gateway then.
@@ -65,6 +68,7 @@ impl<'a> Options<'a> {
             seed: settings.seed,
             link: settings.link.as_ref().map(|name| OwnLink { name, addresses: &settings.addr }),
             pcap: settings.pcap.as_deref(),
+            quirks: &settings.quirk,
         }
     }
 }
@@ -147,6 +151,10 @@ impl Place {
                 link: own.name,
                 addresses: own.addresses,
                 mtu: Some(options.active_mtu),
+                // What this engine sends is recorded and struck where it leaves the device.
+                faults: &[],
+                seed: 0,
+                pcap: None,
             },
             &link,
         )?;

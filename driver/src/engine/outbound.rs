@@ -1,19 +1,14 @@
 //! Frames on their way out: faults, delays, and who they are for.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use ferroce_stack::Device;
 use ferroce_stack::time::Instant;
 
 use super::network::Network;
 use crate::fabric::{Courier, Handed, Member, Route, Sent, Slots, destination};
-use crate::frame::fault::{Fate, Injector, Rule};
+use crate::frame::fault::Rule;
+use crate::frame::striker::{Striker, Struck};
 use crate::frame::tap::Tap;
 use crate::memory::HostMemory;
-
-/// Frames that faults hold back at a time; what is more is lost, as in a switch.
-const DELAYED_MAX: usize = 1 << 14;
 
 /// Where a frame went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,32 +29,20 @@ pub(super) struct Lost {
     /// No member has the address, or the one that had has gone; or there is no address, in a frame
     /// of the application's that is not RoCE.
     pub unreachable: u64,
-    /// A fault said so.
-    pub injected: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Outbound {
     tap: Option<Tap>,
-    injector: Option<Injector>,
-    /// Frames a fault holds back, by when they are due and in which order they were sent.
-    delayed: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
-    sequence: u64,
+    striker: Option<Striker>,
     courier: Courier,
     pub lost: Lost,
 }
 
 impl Outbound {
     pub fn new(faults: &[Rule], seed: u64, tap: Option<Tap>) -> Outbound {
-        let injector = (!faults.is_empty()).then(|| Injector::new(faults.iter().cloned(), seed));
-        Outbound {
-            tap,
-            injector,
-            delayed: BinaryHeap::new(),
-            sequence: 0,
-            courier: Courier::new(),
-            lost: Lost::default(),
-        }
+        let [striker] = Striker::of_nodes(faults, seed);
+        Outbound { tap, striker, courier: Courier::new(), lost: Lost::default() }
     }
 
     /// Records a frame that has arrived with `tag`, unless its sender has.
@@ -76,12 +59,20 @@ impl Outbound {
 
     /// Whether no frame waits here.
     pub fn is_quiet(&self) -> bool {
-        !self.courier.is_waiting() && self.delayed.is_empty()
+        !self.courier.is_waiting() && self.next_due().is_none()
+    }
+
+    /// Frames that faults have lost.
+    pub fn injected(&self) -> u64 {
+        self.striker.as_ref().map_or(0, Striker::lost)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.striker.as_ref().and_then(Striker::next_due)
     }
 
     pub fn next_timeout(&self) -> Option<Instant> {
-        let delayed = self.delayed.peek().map(|Reverse((at, ..))| *at);
-        delayed.into_iter().chain(self.courier.retry_at()).min()
+        self.next_due().into_iter().chain(self.courier.retry_at()).min()
     }
 
     /// Whether another frame may be sent; tries the one that waits again.
@@ -107,27 +98,10 @@ impl Outbound {
         if let Some(tap) = &mut self.tap {
             tap.record(now, frame);
         }
-        let Some(injector) = &mut self.injector else {
-            return self.forward(now, frame, member);
-        };
-        let Fate { dropped, duplicates, delay_ns, .. } = injector.strike(now, 0, frame);
-        if dropped {
-            self.lost.injected += 1;
-            return Outcome::Gone;
+        match self.striker.as_mut().map(|striker| striker.strike(now, frame)) {
+            Some(Struck::Stays) => Outcome::Gone,
+            Some(Struck::Passes) | None => self.forward(now, frame, member),
         }
-        if delay_ns == 0 && duplicates == 0 {
-            return self.forward(now, frame, member);
-        }
-        for copy in 0..=u64::from(duplicates) {
-            if self.delayed.len() >= DELAYED_MAX {
-                self.lost.injected += 1;
-                break;
-            }
-            self.sequence += 1;
-            let due = now + delay_ns + copy;
-            self.delayed.push(Reverse((due, self.sequence, frame.to_vec())));
-        }
-        Outcome::Gone
     }
 
     /// Sends what a fault has held back long enough.
@@ -138,10 +112,9 @@ impl Outbound {
         device: &mut Device<HostMemory>,
         mut network: Option<&mut Network>,
     ) {
-        while self.delayed.peek().is_some_and(|Reverse((at, ..))| *at <= now)
-            && self.is_clear(now, member)
-        {
-            let Some(Reverse((_, _, frame))) = self.delayed.pop() else { return };
+        while self.next_due().is_some_and(|at| at <= now) && self.is_clear(now, member) {
+            let due = self.striker.as_mut().and_then(|striker| striker.take_due(now));
+            let Some(frame) = due else { return };
             match self.forward(now, &frame, member) {
                 Outcome::Own => {
                     let _ = device.handle_frame(now, &frame);
@@ -198,25 +171,5 @@ impl Outbound {
             let sent = member.send(to, frame, self.tag());
             self.lost.ring_full += u64::from(sent == Sent::Full);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_held_back_take_bounded_memory() {
-        let name = format!("ferroce-outbound-{}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        let mut member = Member::join(&dir, &[]).unwrap();
-        let rule = "delay any by 3600s".parse().unwrap();
-        let mut outbound = Outbound::new(&[rule], 1, None);
-        for _ in 0..DELAYED_MAX + 5 {
-            outbound.send(Instant::default(), &mut [0; 64], &mut member);
-        }
-        assert_eq!((outbound.delayed.len(), outbound.lost.injected), (DELAYED_MAX, 5));
-        drop(member);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -45,7 +45,8 @@ impl Inner {
     }
 
     fn describe(&self) -> Report {
-        let Lost { ring_full, unreachable, injected } = self.outbound.lost;
+        let Lost { ring_full, unreachable } = self.outbound.lost;
+        let injected = self.outbound.injected();
         let lost = [("ring_full", ring_full), ("unreachable", unreachable), ("injected", injected)];
         let link = self.network.as_ref().map(|network| network.counters());
         let of_link = link.into_iter().flat_map(LinkCounters::iter);

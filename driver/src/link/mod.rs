@@ -129,6 +129,8 @@ counters! {
         no_member,
         /// Frames from the link for members who had not emptied their ring for long.
         ring_full,
+        /// Frames that a fault, of those the user wants, has lost.
+        injected,
     }
 }
 

@@ -146,7 +146,7 @@ fn open_errno(error: &OpenError) -> Errno {
             },
             GatewayError::NoAddress => libc::EADDRNOTAVAIL,
             GatewayError::Mtu(_) => libc::EOPNOTSUPP,
-            GatewayError::Io(source) => io_errno(source),
+            GatewayError::Io(source) | GatewayError::Capture(_, source) => io_errno(source),
         },
         OpenError::Address(_) => libc::EINVAL,
         OpenError::Capture(_, source) | OpenError::Thread(source) => io_errno(source),

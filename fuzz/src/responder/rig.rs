@@ -127,6 +127,7 @@ fn config(input: &mut Input) -> WorldConfig {
     let all = [Addressing::Ipv4, Addressing::Ipv6, Addressing::RoceV1];
     let addressing = input.pick(&all);
     let device = Config {
+        rxe_flush_peers: Vec::new(),
         max_qp: 15,
         max_mr: 40,
         max_objects: 40,

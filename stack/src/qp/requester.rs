@@ -3,6 +3,7 @@
 //! never change.
 
 use super::{Env, Qp, Shared};
+use crate::icrc;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::psn::Psn;
@@ -274,6 +275,10 @@ impl Qp {
         let (regions, memory) = (&env.shared.regions, &*env.memory);
         self.fill(index, &plan, out, regions, memory)?;
         let len = seal(frame, &layout, payload_len);
+        if plan.kind == Kind::Flush && path.rxe_flush {
+            let icrc = icrc::rxe_flush(frame, &layout);
+            frame[layout.icrc..len].copy_from_slice(&icrc.to_le_bytes());
+        }
         self.sent(env, &plan, index, &bth);
         Ok(len)
     }

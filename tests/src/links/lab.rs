@@ -8,6 +8,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,28 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// One at a time: a guest takes a processor for itself.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Numbers the labs of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The guest's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// 6.1.
+    Stock,
+    /// 6.12, whose rxe knows ATOMIC WRITE and FLUSH.
+    Newer,
+}
+
+impl Kernel {
+    /// As the script calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Kernel::Stock => "stock",
+            Kernel::Newer => "newer",
+        }
+    }
+}
 
 /// A guest and this machine on a wire of their own; all of it vanishes at the end.
 #[derive(Debug)]
@@ -41,11 +64,11 @@ impl Lab {
     /// This machine's interface on the wire.
     pub const INTERFACE: &str = "h0";
 
-    /// Starts a guest on a wire of this MTU; says why not where there is none.
+    /// Starts a guest with this kernel on a wire of this MTU; says why not where there is none.
     ///
     /// # Panics
     /// If there should be one, and does not start.
-    pub fn new(mtu: u32) -> Option<Lab> {
+    pub fn new(kernel: Kernel, mtu: u32) -> Option<Lab> {
         let Some(script) = env::var_os("FERROCE_LAB").filter(|script| !script.is_empty()) else {
             eprintln!("skipped: FERROCE_LAB names no script for virtual machines");
             return None;
@@ -55,11 +78,14 @@ impl Lab {
             return None;
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = env::temp_dir().join(format!("ferroce-lab-{}-{mtu}", process::id()));
-        let network = format!("frl{}m{mtu}", process::id());
+        let name = format!("{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let state = env::temp_dir().join(format!("ferroce-lab-{name}"));
+        let network = format!("frl{name}");
         let lab = Lab { script, state, network, fabric: Fabric::new(), _turn: turn };
         let mtu_text = mtu.to_string();
-        for arguments in [&["build"][..], &["up", "--netns", &lab.network, "--mtu", &mtu_text]] {
+        let kernel = ["--kernel", kernel.name()];
+        let up = ["up", "--netns", &lab.network, "--mtu", &mtu_text];
+        for arguments in [&[&["build"][..], &kernel].concat(), &[&up[..], &kernel].concat()] {
             let ended = Running::start_within(lab.script().args(arguments), LIMIT).wait();
             ended.check().unwrap_or_else(|error| panic!("{error}"));
         }
@@ -78,7 +104,7 @@ impl Lab {
             }
         }
         command.env("ROCE_LAB_RUN", &self.state).current_dir("/");
-        command.env("FERROCE_FABRIC", self.fabric.home().join("fabric"));
+        command.env("FERROCE_FABRIC", self.fabric());
         command
     }
 
@@ -87,6 +113,11 @@ impl Lab {
         let mut command = self.script();
         command.args(["host", "--netns", &self.network, "--"]).arg(program);
         command
+    }
+
+    /// The folder of its fabric. Processes need not be on the wire to be members.
+    pub fn fabric(&self) -> PathBuf {
+        self.fabric.home().join("fabric")
     }
 
     /// `ferroce` on the wire.
@@ -99,6 +130,18 @@ impl Lab {
         let mut command = self.script();
         command.args(["run", "--", program]);
         command
+    }
+
+    /// Copies a file into the guest, and returns where it is there.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn put(&self, file: &Path) -> String {
+        const FOLDER: &str = "/root/";
+        let ended = Running::start(self.script().arg("put").args([file, Path::new(FOLDER)])).wait();
+        ended.check().unwrap_or_else(|error| panic!("{error}"));
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        format!("{FOLDER}{name}")
     }
 
     /// A folder for files.

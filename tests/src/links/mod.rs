@@ -1,5 +1,6 @@
 //! Fabrics on a network: two network namespaces that a virtual cable joins ([`Cable`]), and a
-//! virtual machine with Linux's own RoCE ([`Lab`]) beside a fabric ([`Setup`]).
+//! virtual machine with Linux's own RoCE ([`Lab`]) beside a fabric ([`Setup`]), with programs of the
+//! distribution or with our own ([`Peers`]).
 //!
 //! Programs find each other by TCP over another cable, so that nothing but RoCE passes the one
 //! under test, and nothing has asked for its neighbours before.
@@ -7,9 +8,11 @@
 mod cable;
 mod gateway;
 mod lab;
+mod peers;
 mod setup;
 
 pub use cable::{Cable, Side};
 pub use gateway::{Gateway, has_lost};
-pub use lab::Lab;
+pub use lab::{Kernel, Lab};
+pub use peers::Peers;
 pub use setup::Setup;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -60,7 +60,21 @@ impl Running {
     /// # Panics
     /// If it cannot be started.
     pub fn start_within(command: &mut Command, limit: Duration) -> Running {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Running::spawn(command.stdin(Stdio::null()), limit)
+    }
+
+    /// As [`Running::start_within`], with an end of its standard input.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with_input(command: &mut Command, limit: Duration) -> (Running, ChildStdin) {
+        let mut running = Running::spawn(command.stdin(Stdio::piped()), limit);
+        let input = running.child.stdin.take().expect("piped");
+        (running, input)
+    }
+
+    fn spawn(command: &mut Command, limit: Duration) -> Running {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let out = Stream::new(child.stdout.take().expect("piped"));
         let err = Stream::new(child.stderr.take().expect("piped"));
@@ -76,6 +90,11 @@ impl Running {
     /// Its standard output so far.
     pub fn out(&self) -> String {
         self.out.text()
+    }
+
+    /// Its standard error so far.
+    pub fn err(&self) -> String {
+        self.err.text()
     }
 
     /// Whether it is still there.

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use ferroce_tests::links::{Lab, Setup};
+use ferroce_tests::links::{Kernel, Lab, Setup};
 use ferroce_tests::programs::{Fabric, Running, compile, free_port, have, limited};
 
 /// The addresses of this machine, by which the family of a connection is chosen.
@@ -88,7 +88,7 @@ fn the_kernels_iscsi_target_serves_libiscsi_over_iser() {
     let here = have("gcc", "gcc")
         && have("iscsi-inq", "libiscsi-bin")
         && have("/usr/include/iscsi/iscsi.h", "libiscsi-dev");
-    let Some(lab) = here.then(|| Lab::new(1500)).flatten() else { return };
+    let Some(lab) = here.then(|| Lab::new(Kernel::Stock, 1500)).flatten() else { return };
     make_target(&lab, ISER_TARGET, TARGET, ISER);
     let fabric = Fabric::new();
     let disk = compile(&fabric, "disk", &["-liscsi"]);
@@ -119,7 +119,7 @@ fn the_kernels_iscsi_target_serves_libiscsi_over_iser() {
 #[test]
 fn the_kernels_nvme_target_serves_a_host_in_user_space() {
     let here = have("gcc", "gcc") && have("/usr/include/rdma/rdma_cma.h", "librdmacm-dev");
-    let Some(lab) = here.then(|| Lab::new(1500)).flatten() else { return };
+    let Some(lab) = here.then(|| Lab::new(Kernel::Stock, 1500)).flatten() else { return };
     make_target(&lab, NVME_TARGET, SUBSYSTEM, NVME);
     let fabric = Fabric::new();
     let nvme = compile(&fabric, "nvme", &["-lrdmacm", "-libverbs"]);
@@ -170,7 +170,8 @@ fn cmtime(
 
 #[test]
 fn cmtime_measures_every_step_each_way() {
-    let Some(lab) = have("cmtime", "rdmacm-utils").then(|| Lab::new(1500)).flatten() else {
+    let Some(lab) = have("cmtime", "rdmacm-utils").then(|| Lab::new(Kernel::Stock, 1500)).flatten()
+    else {
         return;
     };
     for host in HOSTS {

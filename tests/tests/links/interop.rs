@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ferroce_tests::links::{Lab, Setup};
+use ferroce_tests::links::{Kernel, Lab, Setup};
 use ferroce_tests::programs::{Pair, Running, free_port, have, limited};
 
 /// Program, and options of both sides but for the GID.
@@ -128,19 +128,19 @@ fn over(lab: &Lab, link: &str, address: &'static str, rows: &[Row], connections:
 }
 
 /// A guest on a wire of this MTU, and all that is needed.
-fn lab(mtu: u32) -> Option<Lab> {
+fn lab(kernel: Kernel, mtu: u32) -> Option<Lab> {
     let programs = [
         ("ibv_rc_pingpong", "ibverbs-utils"),
         ("ib_write_bw", "perftest"),
         ("rping", "rdmacm-utils"),
     ];
     let all = programs.iter().all(|(program, package)| have(program, package));
-    all.then(|| Lab::new(mtu)).flatten()
+    all.then(|| Lab::new(kernel, mtu)).flatten()
 }
 
 #[test]
 fn rxe_at_path_mtu_1024() {
-    let Some(lab) = lab(1500) else { return };
+    let Some(lab) = lab(Kernel::Stock, 1500) else { return };
     over(&lab, "packet:h0", Lab::HOST, ROWS, CONNECTIONS);
     over(&lab, "packet:h0", Lab::HOST_IPV6, FEW, CONNECTIONS);
     over(&lab, "udp:10.77.0.1", Lab::HOST, FEW, &CONNECTIONS[..1]);
@@ -151,8 +151,16 @@ fn rxe_at_path_mtu_1024() {
 
 #[test]
 fn rxe_at_path_mtu_4096() {
-    let Some(lab) = lab(9000) else { return };
+    let Some(lab) = lab(Kernel::Stock, 9000) else { return };
     over(&lab, "packet:h0", Lab::HOST, LARGE, &[]);
     over(&lab, "udp:10.77.0.1", Lab::HOST, LARGE, &[]);
     over(&lab, "packet:h0", Lab::HOST_IPV6, LARGE, &[]);
+}
+
+#[test]
+fn newer_rxe() {
+    let Some(lab) = lab(Kernel::Newer, 9000) else { return };
+    over(&lab, "packet:h0", Lab::HOST, ROWS, CONNECTIONS);
+    over(&lab, "packet:h0", Lab::HOST_IPV6, FEW, &CONNECTIONS[..1]);
+    over(&lab, "udp:10.77.0.1", Lab::HOST, LARGE, &CONNECTIONS[..1]);
 }

@@ -8,6 +8,8 @@ mod addressing;
 mod connections;
 mod flood;
 mod interop;
+mod placed;
 mod port;
+mod situations;
 mod veth;
 mod xdp;

@@ -246,6 +246,32 @@ fn a_gateway_ends_when_its_interface_is_gone() {
     assert!(ended.err.contains("the link is gone"), "{ended}");
 }
 
+/// What a gateway sends is recorded as faults have left it, what comes as it came; the programs at
+/// both ends recover.
+#[test]
+fn a_gateway_records_and_strikes_what_passes_it() {
+    if !have("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let Some(cable) = Cable::new() else { return };
+    let server = up(&cable, Side::Server, "packet", Side::ipv4);
+    let capture = cable.home().join("gateway.pcapng");
+    let path = capture.to_str().expect("a path of ours");
+    // What the other side sends is lost too late to be missing in the capture.
+    let faults = "drop 2nd rc-send-only from node 0; duplicate 4th rc-send-only from node 0; \
+                  drop 3rd rc-send-only from node 1; delay 2nd ack from node 1 by 1ms";
+    let arguments = ["--addr", Side::Client.ipv4(), "--pcap", path, "--fault", faults];
+    let client = Gateway::start(&mut cable.ferroce(Side::Client), "packet:roce1", &arguments);
+    pair(&cable, "ibv_rc_pingpong", "-g 1 -c -n 20 -s 1000").check().unwrap();
+    let [server, client] = [server, client].map(Gateway::end);
+    assert!(!has_lost(&server) && !has_lost(&client), "{server}{client}");
+    assert!(client.out.contains("injected 2"), "{client}");
+    let decoded = limited(cable.ferroce(Side::Client).args(["decode", "--verify"]).arg(path));
+    let shows = |kind: &str| decoded.out.contains(&format!(" {kind} "));
+    assert!(shows("duplicate_frame") && shows("retransmission"), "{decoded}");
+    assert!(decoded.out.contains("no violation"), "{decoded}");
+}
+
 #[test]
 fn one_program_with_a_link_of_its_own() {
     if !have("ibv_rc_pingpong", "ibverbs-utils") {

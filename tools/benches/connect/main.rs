@@ -2,7 +2,10 @@
 //! the protocol needs for them, each as long as `ibv_ud_pingpong -e` takes for one of datagrams as
 //! large as CM's, in turn with it; both wait for events. Medians of the rounds.
 //!
-//! Each round is a first connection between fresh processes, with everything that is done once.
+//! Each round is a first connection between fresh processes, with everything that is done once:
+//! resolving opens the device, and in connecting each side maps the other's inbound ring with all
+//! its pages. What is left of that among many connections begun at once is in the last column.
+//!
 //! Compare the ratios, never the times. Figures decide nothing: the exit status says whether all
 //! programs finished.
 
