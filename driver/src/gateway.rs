@@ -403,29 +403,35 @@ impl Inward {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(true) => self.deliver_all(),
-                Ok(false) => self.sleep()?,
+                Ok(false) => {
+                    self.deliver_due();
+                    self.sleep()?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Puts all frames fetched where they belong, and those held back that are due.
+    /// Puts all frames fetched where they belong.
     fn deliver_all(&mut self) {
+        self.deliver_due();
         let now = self.passage.now();
-        while let Some(frame) = self.passage.take_due(now) {
-            deliver(
-                &mut self.member,
-                &mut self.delivery,
-                (&frame, self.passage.tag()),
-                &self.shared,
-            );
-        }
         while let Some(frame) = self.receiver.next() {
             self.passage.record(now, frame, NO_TAG);
             if self.passage.strike(now, frame) {
                 let tagged = (&*frame, self.passage.tag());
                 deliver(&mut self.member, &mut self.delivery, tagged, &self.shared);
             }
+        }
+        self.member.flush_wakes();
+    }
+
+    /// Puts frames where they belong that were held back, and are due.
+    fn deliver_due(&mut self) {
+        let now = self.passage.now();
+        while let Some(frame) = self.passage.take_due(now) {
+            let tagged = (&frame[..], self.passage.tag());
+            deliver(&mut self.member, &mut self.delivery, tagged, &self.shared);
         }
         self.member.flush_wakes();
     }

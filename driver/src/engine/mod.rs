@@ -129,8 +129,8 @@ impl Engine {
     /// the background thread.
     ///
     /// # Errors
-    /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not one, the capture cannot be
-    /// written, or there is no thread.
+    /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not
+    /// one, the capture cannot be written, or there is no thread.
     pub fn open(options: &Options) -> Result<Engine, OpenError> {
         let Place { member, sleeper, network } = Place::take(options)?;
         let of_rxe = options.quirks.iter().map(|Quirk::RxeFlush(peer)| Gid::from_ip(*peer));

@@ -196,7 +196,7 @@ impl Member {
         prepare(dir)?;
         let (registry, lock) = Registry::open(dir)?;
         registry.sweep(&lock);
-        let view = View::new(&registry);
+        let mut view = View::new(&registry);
         if let (GATEWAY, Some(slot)) = (flags, view.gateway()) {
             return Err(FabricError::HasGateway { dir: dir.into(), pid: view.entry(slot).pid() });
         }
@@ -213,6 +213,7 @@ impl Member {
         };
         registry.publish(&lock, slot, gids, flags);
         drop(lock);
+        view.refresh(&registry);
         Ok(Member {
             process: std::process::id(),
             slot,
@@ -309,7 +310,8 @@ impl Member {
 
     /// Whether this member is the gateway.
     #[inline]
-    pub fn is_gateway(&self) -> bool {
+    pub fn is_gateway(&mut self) -> bool {
+        self.view.refresh(&self.registry);
         self.view.gateway() == Some(self.slot)
     }
 

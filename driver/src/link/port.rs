@@ -173,3 +173,47 @@ fn is_among(addresses: &[IpAddr], ip: IpAddr) -> bool {
     let own_block = ip.is_ipv4() && ip.is_loopback();
     addresses.contains(&ip) || own_block && addresses.iter().any(IpAddr::is_loopback)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::atomic::Ordering;
+
+    use nix::net::if_::if_nametoindex;
+
+    use super::super::socket::Socket;
+    use super::*;
+
+    #[test]
+    fn groups_that_are_refused_are_counted_and_told_once() {
+        let index = if_nametoindex("lo").unwrap();
+        let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let socket = Socket::udp(own).unwrap();
+        socket.bind(SocketAddr::new(own, 0)).unwrap();
+        let sockets = Arc::new(GroupSockets::new(&socket, own, index).unwrap());
+        let counters = Arc::new(LinkCounters::default());
+        let mut port = LinkPort::of_address(index, own, sockets, &counters).unwrap();
+        let groups = |texts: &[&str]| -> BTreeSet<IpAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let count = || {
+            let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+            (load(&counters.groups_joined), load(&counters.groups_refused))
+        };
+
+        // To the other IP version the link does not lead.
+        let both = groups(&["239.77.9.1", "ff0e::77:9"]);
+        let (refused, error) = port.set_groups(&both).unwrap();
+        if count().0 == 0 {
+            return eprintln!("skipped: groups cannot be joined here: {error}");
+        }
+        assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
+        assert_eq!((refused, count()), (vec!["ff0e::77:9".parse().unwrap()], (1, 1)));
+        assert!(port.set_groups(&both).is_none());
+        assert_eq!(count(), (1, 1));
+        // Where one has gone there may be room for another.
+        assert!(port.set_groups(&groups(&["ff0e::77:9"])).is_some());
+        assert!(port.set_groups(&groups(&[])).is_none());
+        assert_eq!(count(), (1, 2));
+    }
+}
