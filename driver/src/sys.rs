@@ -208,6 +208,15 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// When the pages of a mapping are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// When it is made: no access waits for them later.
+    AtOnce,
+    /// At the first access to each: of a large mapping perhaps little is used.
+    AsTouched,
+}
+
 /// A shared mapping of a file or of new memory, readable and writable, that is not inherited by
 /// children.
 ///
@@ -227,13 +236,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file and its pages at once.
+    /// Maps the first `len` bytes of a file.
     ///
     /// # Errors
     ///
     /// What the system says.
-    pub fn new(file: &File, len: usize) -> io::Result<Mapping> {
-        Mapping::of(Some(file.as_fd()), 0, len)
+    pub fn new(file: &File, len: usize, pages: Pages) -> io::Result<Mapping> {
+        Mapping::with(Some(file.as_fd()), 0, len, pages)
     }
 
     /// Maps `len` bytes, and its pages at once: from `offset` of what has the descriptor, or new
@@ -243,9 +252,22 @@ impl Mapping {
     ///
     /// What the system says.
     pub fn of(what: Option<BorrowedFd<'_>>, offset: i64, len: usize) -> io::Result<Mapping> {
+        Mapping::with(what, offset, len, Pages::AtOnce)
+    }
+
+    fn with(
+        what: Option<BorrowedFd<'_>>,
+        offset: i64,
+        len: usize,
+        pages: Pages,
+    ) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let (fd, anonymous) = what.map_or((-1, libc::MAP_ANONYMOUS), |fd| (fd.as_raw_fd(), 0));
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE | anonymous;
+        let populate = match pages {
+            Pages::AtOnce => libc::MAP_POPULATE,
+            Pages::AsTouched => 0,
+        };
+        let flags = libc::MAP_SHARED | populate | anonymous;
         // SAFETY: a new mapping at an address the kernel picks touches nothing that exists.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
@@ -394,7 +416,7 @@ mod tests {
         let file = open(path);
         allocate(&file, 4096).unwrap();
         assert!(try_lock(&file, Sharing::Exclusive).unwrap());
-        Mapping::new(&file, 4096).unwrap()
+        Mapping::new(&file, 4096, Pages::AtOnce).unwrap()
     }
 
     /// Waits for the lock: a child that another test starts at the same moment may for an instant

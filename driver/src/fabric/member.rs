@@ -500,7 +500,7 @@ impl Member {
         self.peers[usize::from(slot)] = generation.and_then(|generation| {
             let path = self.registry.member_path(slot);
             let file = registry::open_file(&path, Presence::Existing).ok()?;
-            let shared = Shared::map(&file, ring::FILE_LEN).ok()?;
+            let shared = Shared::map_sparsely(&file, ring::FILE_LEN).ok()?;
             let ring = Outbound::new(shared, Owner::new(self.slot, self.generation));
             let waker = Waker::of(ring.shared(), &self.registry.wake_path(slot));
             let peer = Peer { generation, ring, waker, full_since_ns: None };

@@ -177,7 +177,7 @@ struct Question {
 impl Question {
     fn ask(registry: &Registry, process: Process) -> Question {
         let ring = open_file(&registry.member_path(process.slot), Presence::Existing)
-            .and_then(|file| Shared::map(&file, ring::FILE_LEN))
+            .and_then(|file| Shared::map_sparsely(&file, ring::FILE_LEN))
             .ok()
             .filter(|ring| ring::is_of(ring, process.generation));
         let (asked, trouble) = match ring {

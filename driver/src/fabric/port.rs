@@ -118,7 +118,7 @@ impl FabricPort {
         for (slot, entry) in (0..=u8::MAX).zip(self.view.entries()) {
             let Some(generation) = entry.generation() else { continue };
             let ring = open_file(&self.registry.member_path(slot), Presence::Existing)
-                .and_then(|file| Shared::map(&file, ring::FILE_LEN));
+                .and_then(|file| Shared::map_sparsely(&file, ring::FILE_LEN));
             if let Ok(ring) = ring
                 && ring::is_of(&ring, generation)
             {

@@ -10,7 +10,7 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::sys::Mapping;
+use crate::sys::{Mapping, Pages};
 
 /// A mapped file.
 #[derive(Debug)]
@@ -25,10 +25,24 @@ impl Shared {
     ///
     /// `InvalidData` if the file's length is not `len`, or what the system says.
     pub fn map(file: &File, len: usize) -> io::Result<Shared> {
+        Shared::with(file, len, Pages::AtOnce)
+    }
+
+    /// The same of a file of which perhaps little is used, whose pages are looked up when they are
+    /// touched: with a ring of 4 MiB the rest would take longer than to connect.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::map`].
+    pub fn map_sparsely(file: &File, len: usize) -> io::Result<Shared> {
+        Shared::with(file, len, Pages::AsTouched)
+    }
+
+    fn with(file: &File, len: usize, pages: Pages) -> io::Result<Shared> {
         if file.metadata()?.len() != len as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Shared { mapping: Mapping::new(file, len)? })
+        Ok(Shared { mapping: Mapping::new(file, len, pages)? })
     }
 
     /// What is in a mapping.
