@@ -7,8 +7,6 @@
 //! without room for one, gets the frames of all groups.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -16,15 +14,15 @@ use ferroce_stack::gid::Gid;
 
 use super::error::FabricError;
 use super::member::Member;
-use super::registry::{self, MEMBERS, MULTICAST, Presence, Registry, View};
+use super::registry::{MEMBERS, MULTICAST, Registry, View};
 use super::route::Slots;
 use super::shm::Shared;
+use super::table;
 
 /// Groups of one member that others are told of.
 const ENTRIES: usize = 1024;
 
-// Offsets in the file: generation of the member, groups, and those, in network byte order.
-const GENERATION_AT: usize = 0;
+// Offsets in the file, behind its generation: groups, and those, in network byte order.
 const COUNT_AT: usize = 8;
 const ENTRIES_AT: usize = 64;
 const ENTRY_LEN: usize = 16;
@@ -36,29 +34,14 @@ const FILE_LEN: usize = ENTRIES_AT + ENTRIES * ENTRY_LEN;
 struct Table(Shared);
 
 impl Table {
-    /// Maps the table of a member; none if it has none of this generation.
+    /// The table of a member; none if it has none of this generation.
     fn open(path: &Path, generation: u64) -> Option<Table> {
-        let file = registry::open_file(path, Presence::Existing).ok()?;
-        let table = Table(Shared::map(&file, FILE_LEN).ok()?);
-        let found = table.0.word(GENERATION_AT).load(Ordering::Acquire);
-        (found == generation).then_some(table)
+        table::open(path, generation, FILE_LEN).map(Table)
     }
 
     /// Makes the table of a member.
     fn create(path: &Path, generation: u64) -> Result<Table, FabricError> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(FabricError::io("remove", path, error));
-            }
-            _ => {}
-        }
-        let file = registry::open_file(path, Presence::New)
-            .map_err(|error| FabricError::from_creation(path, error, FILE_LEN as u64))?;
-        registry::allocate(&file, path, FILE_LEN)?;
-        let shared =
-            Shared::map(&file, FILE_LEN).map_err(|error| FabricError::io("map", path, error))?;
-        shared.word(GENERATION_AT).store(generation, Ordering::Release);
-        Ok(Table(shared))
+        table::create(path, generation, FILE_LEN).map(Table)
     }
 
     /// Writes all groups. Who reads meanwhile gets some of both; the change of the registry that

@@ -544,13 +544,6 @@ impl Drop for Member {
 
 /// Makes a member's file and an empty ring in it; its lock is held by the mapping returned.
 fn create_ring(path: &Path, generation: u64, sleep: Sleep) -> Result<Shared, FabricError> {
-    // What a process left that died between two steps.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(FabricError::io("remove", path, error));
-        }
-        _ => {}
-    }
     let file = registry::open_file(path, Presence::New)
         .map_err(|error| FabricError::from_creation(path, error, ring::FILE_LEN as u64))?;
     registry::allocate(&file, path, ring::FILE_LEN)?;

@@ -45,6 +45,7 @@ mod ring;
 mod route;
 #[allow(unsafe_code)]
 pub(crate) mod shm;
+mod table;
 mod waker;
 
 #[cfg(test)]

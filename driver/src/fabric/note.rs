@@ -53,10 +53,6 @@ impl GatewayNote {
     /// Writes it in place of the last.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let unfinished = path.with_extension("new");
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let mut file: File = open_file(&unfinished, Presence::New)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         fs::rename(unfinished, path)

@@ -12,8 +12,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -23,8 +21,9 @@ use ferroce_stack::gid::Gid;
 
 use super::error::FabricError;
 use super::member::Member;
-use super::registry::{self, CONNECTIONS, Lock, MEMBERS, PORTS, Presence, Registry, View};
+use super::registry::{CONNECTIONS, Lock, MEMBERS, PORTS, Registry, View};
 use super::shm::Shared;
+use super::table;
 
 /// What one member can have bound at a time.
 const ENTRIES: usize = 1 << 14;
@@ -41,8 +40,7 @@ pub const ANY_IPV4: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0
 /// In place of an address: all of the host's IPv6 addresses.
 pub const ANY_IPV6: Gid = Gid([0xff; 16]);
 
-// Offsets in the header.
-const GENERATION_AT: usize = 0;
+// Offsets in the header, behind its generation.
 const COUNT_AT: usize = 8;
 const ENTRIES_AT: usize = 64;
 
@@ -152,29 +150,14 @@ pub enum Listens {
 struct Table(Shared);
 
 impl Table {
-    /// Maps the table of a member; none if it has none of this generation.
+    /// The table of a member; none if it has none of this generation.
     fn open(path: &Path, generation: u64) -> Option<Table> {
-        let file = registry::open_file(path, Presence::Existing).ok()?;
-        let table = Table(Shared::map(&file, FILE_LEN).ok()?);
-        let found = table.0.word(GENERATION_AT).load(Ordering::Acquire);
-        (found == generation).then_some(table)
+        table::open(path, generation, FILE_LEN).map(Table)
     }
 
     /// Makes the table of a member.
     fn create(path: &Path, generation: u64) -> Result<Table, FabricError> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(FabricError::io("remove", path, error));
-            }
-            _ => {}
-        }
-        let file = registry::open_file(path, Presence::New)
-            .map_err(|error| FabricError::from_creation(path, error, FILE_LEN as u64))?;
-        registry::allocate(&file, path, FILE_LEN)?;
-        let shared =
-            Shared::map(&file, FILE_LEN).map_err(|error| FabricError::io("map", path, error))?;
-        shared.word(GENERATION_AT).store(generation, Ordering::Release);
-        Ok(Table(shared))
+        table::create(path, generation, FILE_LEN).map(Table)
     }
 
     /// Entries that have ever been in use: those beyond are free.
@@ -463,6 +446,8 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use ferroce_stack::wire::Mac;
     use ferroce_stack::{GidEntry, GidType};
 

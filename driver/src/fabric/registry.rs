@@ -83,7 +83,7 @@ const LOCK_WAIT_MS: u32 = 5000;
 pub enum Presence {
     /// It must be.
     Existing,
-    /// It must not be: it is made.
+    /// It is made anew, in place of what a process left that died between two steps.
     New,
     /// It is made if it is not.
     Either,
@@ -91,6 +91,9 @@ pub enum Presence {
 
 /// Opens a file of the fabric, which only its user may read and write.
 pub fn open_file(path: &Path, presence: Presence) -> io::Result<File> {
+    if presence == Presence::New {
+        remove_stale(path)?;
+    }
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -99,6 +102,14 @@ pub fn open_file(path: &Path, presence: Presence) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)
+}
+
+/// Removes a file, if it is there.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Gives a file storage, with zeros, by the means the file system has.

@@ -76,10 +76,6 @@ pub struct QpReport {
 impl Report {
     /// Writes it to `unfinished` and gives it its name.
     pub(super) fn write(&self, unfinished: &Path, path: &Path) -> io::Result<()> {
-        match fs::remove_file(unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let mut out = BufWriter::new(open_file(unfinished, Presence::New)?);
         serde_json::to_writer(&mut out, self)?;
         out.flush()?;

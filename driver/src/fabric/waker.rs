@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use super::registry::remove_stale;
 use super::ring::{self, Sleep};
 use super::shm::Shared;
 use crate::progress::takes_wake;
@@ -74,10 +75,7 @@ impl WakeSocket {
     /// # Errors
     /// What the system says.
     pub(super) fn bind(path: &Path) -> io::Result<WakeSocket> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_stale(path)?;
         let socket = UnixDatagram::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
         socket.set_nonblocking(true)?;
