@@ -30,12 +30,13 @@ pub const fn roce(vid: u16) -> [sock_filter; 27] {
     const IPV6: u8 = 19;
     const DROP: u8 = 25;
     const TAKE: u8 = 26;
+    let [present, untagged, tag, id, other] = of_vlan(vid, DROP);
     [
-        load(BPF_B, VLAN_TAG_PRESENT),
-        if_equal(0, 2, 0),
-        load(BPF_W, VLAN_TAG),
-        and(VID),
-        if_equal(vid as u32, 0, DROP - 5),
+        present,
+        untagged,
+        tag,
+        id,
+        other,
         load(BPF_H, 12),
         if_equal(ETHERTYPE_IPV4 as u32, IPV4 - 7, 0),
         if_equal(ETHERTYPE_IPV6 as u32, IPV6 - 8, 0),
@@ -68,12 +69,13 @@ pub const fn roce(vid: u16) -> [sock_filter; 27] {
 pub const fn neighbours(vid: u16) -> [sock_filter; 17] {
     const DROP: u8 = 15;
     const TAKE: u8 = 16;
+    let [present, untagged, tag, id, other] = of_vlan(vid, DROP);
     [
-        load(BPF_B, VLAN_TAG_PRESENT),
-        if_equal(0, 2, 0),
-        load(BPF_W, VLAN_TAG),
-        and(VID),
-        if_equal(vid as u32, 0, DROP - 5),
+        present,
+        untagged,
+        tag,
+        id,
+        other,
         load(BPF_H, 12),
         if_equal(ETHERTYPE_ARP, TAKE - 7, 0),
         if_equal(ETHERTYPE_IPV6 as u32, 0, DROP - 8),
@@ -96,6 +98,17 @@ const VLAN_TAG_PRESENT: u32 = (SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT) as u32;
 const VLAN_TAG: u32 = (SKF_AD_OFF + SKF_AD_VLAN_TAG) as u32;
 /// Of a tag, the VLAN.
 const VID: u32 = 0x0fff;
+
+/// How a program begins that goes to its instruction `drop` with the frames of other VLANs.
+const fn of_vlan(vid: u16, drop: u8) -> [sock_filter; 5] {
+    [
+        load(BPF_B, VLAN_TAG_PRESENT),
+        if_equal(0, 2, 0),
+        load(BPF_W, VLAN_TAG),
+        and(VID),
+        if_equal(vid as u32, 0, drop - 5),
+    ]
+}
 
 const fn load(size: u32, at: u32) -> sock_filter {
     sock_filter { code: (BPF_LD | BPF_ABS | size) as u16, jt: 0, jf: 0, k: at }
