@@ -151,12 +151,6 @@ impl Ground {
         let mtu = kernel.as_ref().map_or(info.mtu, |side| side.info.mtu.min(info.mtu));
         Ok(Ground { netlink, info, kernel, addresses, mtu })
     }
-
-    /// Whether the interface is up and has a carrier.
-    pub fn is_up(&self) -> bool {
-        let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-        self.info.flags & up == up
-    }
 }
 
 /// Those of the addresses asked for that the kernel does not have, with the link-local addresses of

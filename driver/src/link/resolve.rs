@@ -13,8 +13,6 @@ pub struct Resolved {
     pub mtu: usize,
     /// Its own addresses, the one that others should use first.
     pub addresses: Vec<IpAddr>,
-    /// Whether its interface is up and has a carrier.
-    pub is_up: bool,
 }
 
 /// Looks up the interface of a link. As [`Link`](super::Link) has it, once it is open.
@@ -30,7 +28,6 @@ pub fn resolve(name: &LinkName) -> Result<Resolved, LinkError> {
         }
     };
     let ground = Ground::find(name, &interface)?;
-    let is_up = ground.is_up();
     let addresses = own.map_or(ground.addresses, |address| vec![address]);
-    Ok(Resolved { mtu: ground.mtu, addresses, is_up })
+    Ok(Resolved { mtu: ground.mtu, addresses })
 }
