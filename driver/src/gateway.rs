@@ -36,7 +36,7 @@ use crate::link::{
 };
 use crate::sys::{self, LentFd};
 
-use passage::Passage;
+use passage::{Passage, clock};
 
 /// A sender that dies between its frame and the wake-up wakes nobody: how long that may hold up
 /// the frame. The dead are looked for as often.
@@ -160,7 +160,8 @@ impl Gateway {
         let tell: Tell = Arc::new(move |conflict| noticed(Notice::Conflict(conflict)));
         let purpose = Purpose { addresses: options.addresses, counters: &counters, tell: &tell };
         let link = Link::open(options.link, &purpose).map_err(GatewayError::Link)?;
-        let (note, notices) = describe(options, &link)?;
+        let Options { addresses, mtu, .. } = *options;
+        let (note, notices) = describe(options.link, addresses, mtu, &link)?;
         let Options { pcap, faults, seed, .. } = *options;
         let [out, back] = Passage::of_both_directions(pcap, faults, seed, &counters)
             .map_err(|error| GatewayError::capture(pcap, error))?;
@@ -247,13 +248,16 @@ impl Drop for Gateway {
     }
 }
 
-/// What programs will find, and what is not as it should be.
+/// What programs will find of a link of this name, and what is not as it should be; for the
+/// addresses and the path MTU that were asked for.
 pub(crate) fn describe(
-    options: &Options<'_>,
+    name: &LinkName,
+    addresses: &[IpAddr],
+    mtu: Option<Mtu>,
     link: &Link,
 ) -> Result<(GatewayNote, Vec<Notice>), GatewayError> {
     let fits = Mtu::of_link(link.mtu).ok_or(GatewayError::Mtu(link.mtu))?;
-    let addresses = match options.addresses {
+    let addresses = match addresses {
         [] => link.addresses.first().copied().into_iter().collect(),
         given => given.to_vec(),
     };
@@ -263,14 +267,14 @@ pub(crate) fn describe(
     let is_foreign = |ip: &&IpAddr| !link.takes_any_address && !link.addresses.contains(ip);
     let foreign = addresses.iter().filter(is_foreign);
     let mut notices: Vec<Notice> = foreign.map(|ip| Notice::ForeignAddress(*ip)).collect();
-    if let Some(set) = options.mtu.filter(|set| set.bytes() > fits.bytes()) {
+    if let Some(set) = mtu.filter(|set| set.bytes() > fits.bytes()) {
         notices.push(Notice::MtuTooLarge(set, fits));
     }
     if let Some(error) = &link.silence.trouble {
         notices.push(Notice::NotSilent(io::Error::new(error.kind(), error.to_string())));
     }
-    let mtu = options.mtu.map_or(fits, |set| set.min(fits)).bytes() as u32;
-    let (link, v1) = (options.link.to_string(), options.link.v1);
+    let mtu = mtu.map_or(fits, |set| set.min(fits)).bytes() as u32;
+    let (link, v1) = (name.to_string(), name.v1);
     Ok((GatewayNote { link, addresses, mtu, v1 }, notices))
 }
 
@@ -415,12 +419,12 @@ impl Inward {
     /// Puts all frames fetched where they belong.
     fn deliver_all(&mut self) {
         self.deliver_due();
-        let now = self.passage.now();
+        let now = clock();
         while let Some(frame) = self.receiver.next() {
             self.passage.record(now, frame, NO_TAG);
             if self.passage.strike(now, frame) {
                 let tagged = (&*frame, self.passage.tag());
-                deliver(&mut self.member, &mut self.delivery, tagged, &self.shared);
+                deliver(now, &mut self.member, &mut self.delivery, tagged, &self.shared);
             }
         }
         self.member.flush_wakes();
@@ -431,7 +435,7 @@ impl Inward {
         let now = self.passage.now();
         while let Some(frame) = self.passage.take_due(now) {
             let tagged = (&frame[..], self.passage.tag());
-            deliver(&mut self.member, &mut self.delivery, tagged, &self.shared);
+            deliver(now, &mut self.member, &mut self.delivery, tagged, &self.shared);
         }
         self.member.flush_wakes();
     }
@@ -462,22 +466,22 @@ impl Inward {
     }
 }
 
-/// Puts a frame where it belongs; waits if there is no room.
+/// Puts a frame that is there now where it belongs; waits if there is no room.
 fn deliver(
+    now: Instant,
     member: &mut Member,
     delivery: &mut Delivery,
     tagged: (&[u8], u32),
     Shared { counters, .. }: &Shared,
 ) {
-    let now = || Instant::from_nanos(sys::now_ns());
-    if delivery.deliver(now(), member, tagged, counters) {
+    if delivery.deliver(now, member, tagged, counters) {
         // This member has no address.
         count(&counters.lost.no_member, 1);
     }
     while delivery.is_waiting() {
         member.flush_wakes();
         thread::sleep(Duration::from_nanos(RETRY_NS));
-        delivery.is_clear(now(), member, counters);
+        delivery.is_clear(clock(), member, counters);
     }
 }
 

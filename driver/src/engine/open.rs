@@ -145,19 +145,8 @@ impl Place {
         });
         let purpose = Purpose { addresses: own.addresses, counters: &counters, tell: &tell };
         let link = Link::open(own.name, &purpose).map_err(GatewayError::Link)?;
-        let (note, notices) = gateway::describe(
-            &gateway::Options {
-                fabric: options.fabric,
-                link: own.name,
-                addresses: own.addresses,
-                mtu: Some(options.active_mtu),
-                // What this engine sends is recorded and struck where it leaves the device.
-                faults: &[],
-                seed: 0,
-                pcap: None,
-            },
-            &link,
-        )?;
+        let mtu = Some(options.active_mtu);
+        let (note, notices) = gateway::describe(own.name, own.addresses, mtu, &link)?;
         for notice in notices {
             tracing::warn!(link = %own.name, "{notice}");
         }

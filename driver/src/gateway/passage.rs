@@ -87,6 +87,7 @@ impl Passage {
     }
 }
 
-fn clock() -> Instant {
+/// The present moment.
+pub(super) fn clock() -> Instant {
     Instant::from_nanos(sys::now_ns())
 }
