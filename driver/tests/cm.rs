@@ -76,19 +76,10 @@ impl Node {
         let gid = Gid::from_ip(address);
         let mac = Mac([2, 0, 0, 0, 0, gid.0[15]]);
         let faults: Vec<_> = faults.iter().map(|rule| rule.parse().unwrap()).collect();
-        let engine = Engine::open(&Options {
-            name: "ferroce0",
-            fabric,
-            gids: &[GidEntry { gid, gid_type: GidType::RoceV2, mac, vlan: None }],
-            follows: None,
-            active_mtu: Mtu::Mtu1024,
-            faults: &faults,
-            seed: 1,
-            link: None,
-            pcap: None,
-            quirks: &[],
-        })
-        .unwrap();
+        let gids = [GidEntry { gid, gid_type: GidType::RoceV2, mac, vlan: None }];
+        let options =
+            Options { active_mtu: Mtu::Mtu1024, faults: &faults, ..Options::plain(fabric, &gids) };
+        let engine = Engine::open(&options).unwrap();
         let inbox = Arc::new(Inbox::default());
         engine.start_cm(inbox.clone()).unwrap();
         Node { engine, inbox, address }
@@ -413,19 +404,9 @@ fn connection_management_has_to_be_started_and_not_twice() {
     assert!(second.events.lock().unwrap().is_empty());
 
     let gid = Gid::from_ip("10.9.0.2".parse().unwrap());
-    let engine = Engine::open(&Options {
-        name: "ferroce0",
-        fabric: &fabric.0,
-        gids: &[GidEntry { gid, gid_type: GidType::RoceV2, mac: Mac([2; 6]), vlan: None }],
-        follows: None,
-        active_mtu: Mtu::Mtu1024,
-        faults: &[],
-        seed: 1,
-        link: None,
-        pcap: None,
-        quirks: &[],
-    })
-    .unwrap();
+    let gids = [GidEntry { gid, gid_type: GidType::RoceV2, mac: Mac([2; 6]), vlan: None }];
+    let options = Options { active_mtu: Mtu::Mtu1024, ..Options::plain(&fabric.0, &gids) };
+    let engine = Engine::open(&options).unwrap();
     assert_eq!(engine.cm().unwrap_err(), VerbsError::Invalid);
 }
 

@@ -40,19 +40,7 @@ impl Fabric {
         let gid = Gid::from(Ipv4Addr::new(10, 9, 0, host));
         let mac = Mac([2, 0, 10, 9, 0, host]);
         let entry = GidEntry { gid, gid_type: GidType::RoceV2, mac, vlan: None };
-        let engine = Engine::open(&Options {
-            name: "ferroce0",
-            fabric: &self.0,
-            gids: &[entry],
-            follows: None,
-            active_mtu: Mtu::Mtu4096,
-            faults: &[],
-            seed: 1,
-            link: None,
-            pcap: None,
-            quirks: &[],
-        })
-        .unwrap();
+        let engine = Engine::open(&Options::plain(&self.0, &[entry])).unwrap();
         let events = Arc::new(AsyncQueue::new().unwrap());
         let pd = engine.lock().unwrap().alloc_pd().unwrap();
         let cq = engine.create_cq(256, None, events.clone(), 7).unwrap();

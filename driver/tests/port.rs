@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ferroce::engine::{AsyncEvent, AsyncQueue, Engine, Options, Subject};
 use ferroce::fabric::{FabricPort, GatewayNote, Member};
 use ferroce_stack::gid::Gid;
-use ferroce_stack::verbs::{EventKind, Mtu};
+use ferroce_stack::verbs::EventKind;
 use ferroce_stack::wire::Mac;
 use ferroce_stack::{GidEntry, GidType};
 
@@ -45,19 +45,9 @@ struct Node {
 impl Node {
     fn open(fabric: &Fabric, follows: Option<usize>) -> Node {
         let link_local = Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x0a, 0xff, 0xfe, 9, 0, 1]);
-        let engine = Engine::open(&Options {
-            name: "ferroce0",
-            fabric: &fabric.0,
-            gids: &[entry(link_local), entry(Gid::from_ip(address(1)))],
-            follows,
-            active_mtu: Mtu::Mtu4096,
-            faults: &[],
-            seed: 1,
-            link: None,
-            pcap: None,
-            quirks: &[],
-        })
-        .unwrap();
+        let gids = [entry(link_local), entry(Gid::from_ip(address(1)))];
+        let options = Options { follows, ..Options::plain(&fabric.0, &gids) };
+        let engine = Engine::open(&options).unwrap();
         let events = Arc::new(AsyncQueue::new().unwrap());
         engine.add_context(events.clone()).unwrap();
         Node { engine, events }

@@ -7,7 +7,6 @@ use std::process::{Command, Output, Stdio};
 
 use ferroce::engine::{Engine, Options};
 use ferroce_stack::gid::Gid;
-use ferroce_stack::verbs::Mtu;
 use ferroce_stack::wire::Mac;
 use ferroce_stack::{GidEntry, GidType};
 
@@ -23,19 +22,7 @@ impl Fabric {
         let gid = Gid::from(Ipv4Addr::new(10, 9, 0, 1));
         let mac = Mac([2, 0, 10, 9, 0, 1]);
         let gids = [GidEntry { gid, gid_type: GidType::RoceV2, mac, vlan: None }];
-        Engine::open(&Options {
-            name: "ferroce0",
-            fabric: &self.0,
-            gids: &gids,
-            follows: None,
-            active_mtu: Mtu::Mtu4096,
-            faults: &[],
-            seed: 1,
-            link: None,
-            pcap: None,
-            quirks: &[],
-        })
-        .unwrap()
+        Engine::open(&Options::plain(&self.0, &gids)).unwrap()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

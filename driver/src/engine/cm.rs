@@ -519,19 +519,9 @@ mod tests {
         let dir = std::env::temp_dir().join(name);
         let mac = ferroce_stack::wire::Mac([2; 6]);
         let entry = GidEntry { gid: gid("fd99::1"), gid_type: GidType::RoceV2, mac, vlan: None };
-        let engine = Engine::open(&Options {
-            name: "ferroce0",
-            fabric: &dir,
-            gids: &[entry],
-            follows: None,
-            active_mtu: Mtu::Mtu1024,
-            faults: &[],
-            seed: 1,
-            link: None,
-            pcap: None,
-            quirks: &[],
-        })
-        .unwrap();
+        let gids = [entry];
+        let options = Options { active_mtu: Mtu::Mtu1024, ..Options::plain(&dir, &gids) };
+        let engine = Engine::open(&options).unwrap();
         engine.start_cm(Arc::new(Deaf)).unwrap();
         ask(&mut engine.cm().unwrap(), 0, 10);
         // Nobody else drives meanwhile.

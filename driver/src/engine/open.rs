@@ -56,6 +56,23 @@ pub struct OwnLink<'a> {
 }
 
 impl<'a> Options<'a> {
+    /// A device with these addresses and nothing besides: no link, no faults, no capture, and
+    /// packets as large as the fabric takes.
+    pub fn plain(fabric: &'a Path, gids: &'a [GidEntry]) -> Options<'a> {
+        Options {
+            name: "ferroce0",
+            fabric,
+            gids,
+            follows: None,
+            active_mtu: Mtu::Mtu4096,
+            faults: &[],
+            seed: 1,
+            link: None,
+            pcap: None,
+            quirks: &[],
+        }
+    }
+
     /// One of the devices that `settings` make ([`identity::devices`](crate::identity::devices)).
     pub fn new(settings: &'a Settings, device: &'a DeviceInfo) -> Options<'a> {
         Options {
