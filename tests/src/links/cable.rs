@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::programs::{Fabric, Installed, Running, is_root, limited};
+use crate::programs::{Fabric, Installed, Running, is_listed, is_root, limited};
 
 /// Longer than any test.
 const LIFE: Duration = Duration::from_secs(600);
@@ -150,6 +150,11 @@ impl Cable {
         let mut command = self.ferroce(side);
         command.args(["run", "--", program]);
         command
+    }
+
+    /// Whether somebody of a host's fabric takes connections at `port`, by rdma_cm.
+    pub fn listens(&self, side: Side, port: u16) -> bool {
+        is_listed(&limited(self.ferroce(side).arg("ports")).out, port)
     }
 
     /// `ferroce` on a host.

@@ -18,12 +18,24 @@ impl Gateway {
     /// # Panics
     /// If it does not come up.
     pub fn start(ferroce: &mut Command, link: &str, arguments: &[&str]) -> Gateway {
+        Gateway::try_start(ferroce, link, arguments).unwrap_or_else(|ended| panic!("{ended}"))
+    }
+
+    /// As [`Gateway::start`].
+    ///
+    /// # Errors
+    /// If it does not come up: what it has said.
+    pub fn try_start(
+        ferroce: &mut Command,
+        link: &str,
+        arguments: &[&str],
+    ) -> Result<Gateway, Ended> {
         let command = ferroce.args(["up", "--link", link]).args(arguments);
         let mut running = Running::start_within(command, LIFE);
-        if !running.wait_for(|running| running.out().contains("is up")) {
-            panic!("{}", running.wait());
+        match running.wait_for(|running| running.out().contains("is up")) {
+            true => Ok(Gateway(running)),
+            false => Err(running.wait()),
         }
-        Gateway(running)
     }
 
     /// The line that says where it leads.

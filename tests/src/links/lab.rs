@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::programs::{Fabric, Installed, Running, is_root};
+use crate::programs::{Fabric, Installed, Running, is_listed, is_root};
 
 /// A virtual machine without help from the processor takes its time.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -137,7 +137,7 @@ impl Lab {
     /// # Panics
     /// If that fails.
     pub fn put(&self, file: &Path) -> String {
-        const FOLDER: &str = "/root/";
+        const FOLDER: &str = "/tmp/";
         let ended = Running::start(self.script().arg("put").args([file, Path::new(FOLDER)])).wait();
         ended.check().unwrap_or_else(|error| panic!("{error}"));
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -162,9 +162,7 @@ impl Lab {
 
     /// Whether somebody in the fabric takes connections at `port`, by rdma_cm.
     pub fn fabric_listens(&self, port: u16) -> bool {
-        let said = Running::start(self.ferroce().arg("ports")).wait();
-        let suffix = format!(":{port}");
-        said.out.lines().any(|line| line.split_whitespace().any(|word| word.ends_with(&suffix)))
+        is_listed(&Running::start(self.ferroce().arg("ports")).wait().out, port)
     }
 }
 

@@ -85,11 +85,7 @@ impl Fabric {
 
     /// Whether one of its processes takes connections at `port` by rdma_cm.
     pub fn listens(&self, port: u16) -> bool {
-        let suffix = format!(":{port}");
-        self.ports().lines().any(|line| {
-            let columns: Vec<&str> = line.split_whitespace().collect();
-            columns.get(1).is_some_and(|address| address.ends_with(&suffix))
-        })
+        is_listed(&self.ports(), port)
     }
 
     /// A program without rights that has the fabric's settings, but not the library.
@@ -158,6 +154,14 @@ fn private_folder() -> PathBuf {
         chown(folder, Some(uid), Some(gid)).expect("root may, and a user its own");
     }
     folder
+}
+
+/// Whether what `ferroce ports` says has somebody who takes connections at `port`.
+pub fn is_listed(ports: &str, port: u16) -> bool {
+    let suffix = format!(":{port}");
+    ports.lines().any(|line| {
+        line.split_whitespace().nth(1).is_some_and(|address| address.ends_with(&suffix))
+    })
 }
 
 /// The address of the device that programs have without any settings: this machine's.

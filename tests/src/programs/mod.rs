@@ -12,7 +12,7 @@ mod process;
 mod table;
 
 pub use compile::compile;
-pub use fabric::{Fabric, free_port, host_address};
+pub use fabric::{Fabric, free_port, host_address, is_listed};
 pub use installed::{Installed, example, have, temporary_folder};
 pub use pair::Pair;
 pub use process::{Ended, Running, limited};

@@ -7,6 +7,8 @@ use std::process::Command;
 use ferroce_tests::links::{Cable, Gateway, Side, has_lost};
 use ferroce_tests::programs::{Pair, Running, free_port, have, limited};
 
+use super::veth::pair;
+
 /// An IPv4 address of the fabric's own, of the subnet of the interface's.
 fn own_ipv4(side: Side) -> &'static str {
     match side {
@@ -45,17 +47,6 @@ fn up(cable: &Cable, side: Side, options: &str, addresses: &[&str]) -> Gateway {
     Gateway::start(&mut cable.ferroce(side), &link, &flags)
 }
 
-fn pair(cable: &Cable, program: &str, options: &str) -> Pair {
-    let port = free_port();
-    let command = |side| {
-        let mut command = cable.run(side, program);
-        command.args(["-p", &port.to_string()]).args(options.split_whitespace());
-        command
-    };
-    let mut client = command(Side::Client);
-    Pair::of(&mut command(Side::Server), port, client.arg(Side::Server.tcp()))
-}
-
 /// A connection by rdma_cm to an address of the server's.
 fn rping(cable: &Cable, address: &str) -> Pair {
     let command = |side, role: &str| {
@@ -63,10 +54,7 @@ fn rping(cable: &Cable, address: &str) -> Pair {
         command.args([role, "-p", "7174", "-C", "10", "-v", "-a", address]);
         command
     };
-    let ready = |_: &Running| {
-        let said = limited(cable.ferroce(Side::Server).arg("ports")).out;
-        said.split_whitespace().any(|word| word.ends_with(":7174"))
-    };
+    let ready = |_: &Running| cable.listens(Side::Server, 7174);
     let mut client = command(Side::Client, "-c");
     Pair::when(&mut command(Side::Server, "-s"), ready, &mut client)
 }

@@ -141,10 +141,7 @@ fn devices_follow_the_address_of_the_link() {
     let mut watch = watch(&cable);
     let mut command = cable.run(Side::Server, "rping");
     let mut server = Running::start(command.args(["-s", "-C", "3", "-v"]));
-    let listens = server.wait_for(|_| {
-        let said = limited(cable.ferroce(Side::Server).arg("ports")).out;
-        said.split_whitespace().any(|word| word.ends_with(":7174"))
-    });
+    let listens = server.wait_for(|_| cable.listens(Side::Server, 7174));
     assert!(listens, "{}", server.wait());
 
     // Of another network's prefix: with the first of a prefix the kernel removes the others.

@@ -165,10 +165,7 @@ fn connections() {
             command.args(options.split(' '));
             command
         };
-        let ready = |_: &Running| {
-            let said = limited(cable.ferroce(Side::Server).arg("ports")).out;
-            said.split_whitespace().any(|word| word.ends_with(":7174"))
-        };
+        let ready = |_: &Running| cable.listens(Side::Server, 7174);
         let mut client = command(Side::Client, client);
         let both = Pair::when(&mut command(Side::Server, server), ready, &mut client);
         both.check().unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -226,11 +223,16 @@ fn a_cable_that_was_pulled_and_plugged_in_again() {
         return;
     }
     let Some(cable) = Cable::new() else { return };
-    let gateways = Side::BOTH.map(|side| up(&cable, side, "packet", Side::ipv4));
+    pull_and_plug_in_again(&cable, "packet");
+}
+
+/// Gateways of a kind go on when their interfaces have been down.
+pub(super) fn pull_and_plug_in_again(cable: &Cable, kind: &str) {
+    let gateways = Side::BOTH.map(|side| up(cable, side, kind, Side::ipv4));
     for state in ["down", "up"] {
         cable.ip(Side::Server, &["link", "set", "roce0", state]);
     }
-    ping_pong(&cable).unwrap_or_else(|error| panic!("{error}"));
+    ping_pong(cable).unwrap_or_else(|error| panic!("{error}"));
     for ended in gateways.map(Gateway::end) {
         ended.check().unwrap_or_else(|error| panic!("{error}"));
     }
@@ -239,7 +241,12 @@ fn a_cable_that_was_pulled_and_plugged_in_again() {
 #[test]
 fn a_gateway_ends_when_its_interface_is_gone() {
     let Some(cable) = Cable::new() else { return };
-    let gateway = up(&cable, Side::Server, "packet", Side::ipv4);
+    take_away_the_interface(&cable, "packet");
+}
+
+/// A gateway of a kind ends when its interface is gone.
+pub(super) fn take_away_the_interface(cable: &Cable, kind: &str) {
+    let gateway = up(cable, Side::Server, kind, Side::ipv4);
     cable.ip(Side::Server, &["link", "delete", "roce0"]);
     let ended = gateway.wait();
     assert_eq!(ended.status.and_then(|status| status.code()), Some(2), "{ended}");

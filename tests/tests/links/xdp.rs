@@ -5,7 +5,9 @@ use std::path::Path;
 use ferroce_tests::links::{Cable, Gateway, Side};
 use ferroce_tests::programs::{Installed, Pair, Running, have, limited};
 
-use super::veth::{end, every_program_of, pair, ping_pong, up};
+use super::veth::{
+    end, every_program_of, pair, ping_pong, pull_and_plug_in_again, take_away_the_interface, up,
+};
 
 /// One queue, whatever the kernel would have made.
 const ONE_QUEUE: &[&str] = &["numtxqueues", "1", "numrxqueues", "1"];
@@ -15,14 +17,16 @@ const JUMBO: &[&str] = &["mtu", "9000"];
 /// A cable for AF_XDP; says why not on a machine that does not allow that.
 fn cable(properties: &[&str]) -> Option<Cable> {
     let cable = Cable::with(properties)?;
-    let mut trial = cable.ferroce(Side::Server);
-    let trial = limited(trial.args(["run", "--link", "xdp:roce0", "--", "true"]));
-    let refusals = ["AF_XDP needs CAP_NET_RAW", "this kernel has no AF_XDP"];
-    if refusals.iter().any(|refusal| trial.err.contains(refusal)) {
-        eprintln!("skipped: no AF_XDP here\n{trial}");
-        return None;
+    match Gateway::try_start(&mut cable.ferroce(Side::Server), "xdp:roce0", &[]) {
+        Ok(gateway) => end([gateway]),
+        Err(trial) => {
+            let refusals = ["AF_XDP needs CAP_NET_RAW", "this kernel has no AF_XDP"];
+            let is_refused = refusals.iter().any(|refusal| trial.err.contains(refusal));
+            assert!(is_refused, "{trial}");
+            eprintln!("skipped: no AF_XDP here\n{trial}");
+            return None;
+        }
     }
-    trial.check().unwrap_or_else(|error| panic!("{error}"));
     Some(cable)
 }
 
@@ -155,24 +159,13 @@ fn an_interface_that_was_down() {
         return;
     }
     let Some(cable) = cable(&[]) else { return };
-    let gateways = Side::BOTH.map(|side| up(&cable, side, "xdp", Side::ipv4));
-    for state in ["down", "up"] {
-        cable.ip(Side::Server, &["link", "set", "roce0", state]);
-    }
-    ping_pong(&cable).unwrap_or_else(|error| panic!("{error}"));
-    for ended in gateways.map(Gateway::end) {
-        ended.check().unwrap_or_else(|error| panic!("{error}"));
-    }
+    pull_and_plug_in_again(&cable, "xdp");
 }
 
 #[test]
 fn an_interface_that_is_gone_ends_the_gateway() {
     let Some(cable) = cable(THREE_QUEUES) else { return };
-    let gateway = up(&cable, Side::Server, "xdp", Side::ipv4);
-    cable.ip(Side::Server, &["link", "delete", "roce0"]);
-    let ended = gateway.wait();
-    assert_eq!(ended.status.and_then(|status| status.code()), Some(2), "{ended}");
-    assert!(ended.err.contains("the link is gone"), "{ended}");
+    take_away_the_interface(&cable, "xdp");
 }
 
 #[test]
