@@ -132,10 +132,10 @@ impl Engine {
     /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not
     /// one, the capture cannot be written, or there is no thread.
     pub fn open(options: &Options) -> Result<Engine, OpenError> {
-        let Place { member, sleeper, network } = Place::take(options)?;
+        let Place { member, sleeper, network, active_mtu } = Place::take(options)?;
         let of_rxe = options.quirks.iter().map(|Quirk::RxeFlush(peer)| Gid::from_ip(*peer));
         let config = Config {
-            active_mtu: options.active_mtu,
+            active_mtu,
             qpns: member.qpns(),
             rxe_flush_peers: of_rxe.collect(),
             ..Config::default()

@@ -127,6 +127,8 @@ pub(super) struct Place {
     pub member: Member,
     pub sleeper: Sleeper,
     pub network: Option<Box<Network>>,
+    /// The largest path MTU, which the link may have lowered.
+    pub active_mtu: Mtu,
 }
 
 impl Place {
@@ -146,7 +148,7 @@ impl Place {
         }
         let member = Member::join(options.fabric, options.gids).map_err(OpenError::Fabric)?;
         let sleeper = Sleeper::Word(Futex(member.wake_handle()));
-        Ok(Place { member, sleeper, network: None })
+        Ok(Place { member, sleeper, network: None, active_mtu: options.active_mtu })
     }
 
     fn with_link(
@@ -176,6 +178,7 @@ impl Place {
         let descriptors = Arc::new(descriptors.map_err(GatewayError::Io)?);
         member.set_note(&note).map_err(GatewayError::Io)?;
         let fabric = FabricPort::open(options.fabric, &member).map_err(GatewayError::Fabric)?;
+        let active_mtu = note.path_mtu().unwrap_or(options.active_mtu);
         let follows = own.addresses.is_empty();
         let keep = |link| {
             let port = keeper::Port { fabric, link, note, follows };
@@ -188,6 +191,7 @@ impl Place {
             member,
             sleeper: Sleeper::Descriptors(descriptors),
             network: Some(Box::new(network)),
+            active_mtu,
         })
     }
 }
