@@ -533,16 +533,22 @@ impl Core {
     }
 
     fn lock(&self) -> Result<Guard<'_>, VerbsError> {
+        let mut inner = self.visit()?;
+        if inner.member.has_news() {
+            inner.hear();
+        }
+        Ok(Guard { inner, unlocked: Unlocked(self) })
+    }
+
+    /// As [`lock`](Core::lock), for who changes nothing and drives right behind.
+    fn visit(&self) -> Result<MutexGuard<'_, Inner>, VerbsError> {
         if !self.is_here() {
             return Err(VerbsError::Invalid);
         }
         memory::admit_faults();
         let mut inner = lock(&self.inner);
-        if inner.member.has_news() {
-            inner.hear();
-        }
         inner.drain(&self.doorbells);
-        Ok(Guard { inner, unlocked: Unlocked(self) })
+        Ok(inner)
     }
 
     /// Tells the peers of established connections that they are over, as a kernel does for a

@@ -131,8 +131,8 @@ impl SendBatch<'_> {
     pub fn reserve(&mut self, count: usize) -> Result<(), VerbsError> {
         let Some(queue) = self.queue.as_deref_mut() else { return Err(VerbsError::Invalid) };
         if !queue.seems_to_have_room(count) {
-            let guard = self.engine.lock()?;
-            queue.retired = guard.retired(self.qp.qpn)?.0;
+            // The drop of this batch drives.
+            queue.retired = self.engine.core.visit()?.device.retired(self.qp.qpn)?.0;
         }
         if queue.seems_to_have_room(count) { Ok(()) } else { Err(VerbsError::NoMemory) }
     }
@@ -192,10 +192,11 @@ impl RecvBatch<'_> {
             Receiver::Srq(srq) => &srq.bell,
         };
         if queue.seems_full() {
-            let guard = self.engine.lock()?;
+            // The drop of this batch drives.
+            let inner = self.engine.core.visit()?;
             queue.retired = match self.to {
-                Receiver::Qp(qp) => guard.retired(qp.qpn)?.1,
-                Receiver::Srq(srq) => guard.srq_retired(srq.handle)?,
+                Receiver::Qp(qp) => inner.device.retired(qp.qpn)?.1,
+                Receiver::Srq(srq) => inner.device.srq_retired(srq.handle)?,
             };
         }
         if queue.seems_full() {
@@ -233,7 +234,7 @@ impl<T: Copy> WorkQueue<T> {
         if self.ring.push(entry, sges, bytes).is_err() {
             self.ring.publish();
             bell.ring();
-            drop(engine.lock()?);
+            drop(engine.core.visit()?);
             self.ring.push(entry, sges, bytes).map_err(|_| VerbsError::NoMemory)?;
         }
         self.posted += 1;
