@@ -284,9 +284,13 @@ impl Inner {
     }
 
     /// Whether all there is to send is an ACK that waits for the program's answer. Whoever drives
-    /// next sends it.
+    /// next sends it. Only where an engine has a link: to another member of the fabric a frame is
+    /// no dearer than the waiting, and comes alone.
     fn stands_back(&mut self, driver: Driver, told: bool) -> bool {
         let posted = std::mem::take(&mut self.drained);
+        if self.network.is_none() {
+            return false;
+        }
         let still = self.answers.driven(posted);
         let begins = told && driver == Driver::Poller;
         let stands_back = (still || begins)
