@@ -268,8 +268,9 @@ impl Inner {
             self.device.handle_timeout(now);
         }
         let served = self.serve(now);
-        // Before anything is sent: who polls may look already.
-        let told = self.publish(now);
+        // With a link, before anything is sent: that depends on what a program has been told. Else
+        // frames are sent as fast as it is told of them, and its peers wait for those.
+        let told = self.network.is_some() && self.publish(now);
         let sent = if self.stands_back(driver, told) { false } else { self.transmit(now) };
         let published = self.publish(now) || told;
         self.member.flush_wakes();
