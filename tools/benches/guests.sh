@@ -17,6 +17,8 @@ link=${LINK:-packet:eth0}
 work=$(mktemp -d)
 export ROCE_LAB_RUN=$work/run
 network=ferroce$$
+# Where perftest's servers listen.
+port=18515
 server_address=10.77.0.11
 
 # Program, bytes of a message, messages, and the column of the result that is the figure.
@@ -62,13 +64,14 @@ become() {
 # One measurement: the figure, or nothing if the program fails.
 measure() {
     local stack=$1 program=$2 size=$3 count=$4 column=$5
-    local words=("$program" -F -x 1 -u 18 -m 4096 -s "$size" -n "$count")
+    local words=("$program" -F -x 1 -u 18 -m 4096 -p "$port" -s "$size" -n "$count")
     if [ "$stack" = ferroce ]; then
         words=(/opt/ferroce/bin/ferroce run --link "$link" -- "${words[@]}")
     fi
     local job printed
     job=$("$lab" run --name a -t 120 -d -- "${words[@]}")
-    if "$lab" until --name a "$job" 'Waiting for client' >/dev/null 2>&1 &&
+    # What it prints is not there before it ends.
+    if "$lab" run --name a -t 60 -s -- "until ss -ltn | grep -q :$port; do sleep 0.1; done" &&
         printed=$("$lab" run --name b -t 120 -- "${words[@]}" "$server_address" 2>>"$work/errors")
     then
         awk -v size="$size" -v column="$column" '$1 == size { print $column }' <<<"$printed"
