@@ -16,6 +16,7 @@ use crate::icrc;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::port::{GidEntry, Port, PortAttr, pkeys_match};
+use crate::psn::Psn;
 use crate::qp::{Env, Limits, Qp, Shared};
 use crate::qp_table::QpTable;
 use crate::table::Table;
@@ -98,6 +99,8 @@ pub struct Device<M> {
     line: VecDeque<u32>,
     /// Packets the first in line may still send in its turn.
     burst_left: u32,
+    /// The QP whose ACK is held back, unless it owes more meanwhile.
+    held: Option<Qpn>,
     timers: TimerQueue,
 }
 
@@ -138,6 +141,7 @@ impl<M: Memory> Device<M> {
             flows: FlowTable::default(),
             line: VecDeque::new(),
             burst_left: config.burst,
+            held: None,
             timers: TimerQueue::default(),
             config,
         }
@@ -236,7 +240,10 @@ impl<M: Memory> Device<M> {
                 continue;
             };
             let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
-            let sent = qp.transmit(&mut env, frame);
+            let sent = match is_held(qp, &mut self.held) {
+                true => qp.transmit_request(&mut env, frame),
+                false => qp.transmit(&mut env, frame),
+            };
             if let Some(deadline) = qp.deadline() {
                 self.timers.arm(slot, deadline);
             }
@@ -254,12 +261,36 @@ impl<M: Memory> Device<M> {
         None
     }
 
-    /// Whether one ACK is all there is to send. If so, what is posted to its QP before the next
-    /// [`Device::poll_transmit`] goes before it: for callers that know of a request to come, whose
-    /// peer waits for that rather than for the ACK. They must not wait for it.
-    pub fn put_off_ack(&mut self) -> bool {
-        let [slot] = *self.line.as_slices().0 else { return false };
-        self.line.len() == 1 && self.qps.at(slot).is_some_and(|qp| qp.put_off_ack())
+    /// Holds back an ACK, if one is all there is to send and none is held: [`Device::poll_transmit`]
+    /// leaves it until [`Device::release_ack`], or until its QP owes its peer more than that. For
+    /// callers that know of a request to come, whose peer waits for that rather than for the ACK;
+    /// what the QP sends goes before it. Says whether it is held.
+    ///
+    /// They must see to its leaving well within a millisecond: none is held for a QP whose own
+    /// timeout is shorter, since its peer's is mostly the same.
+    pub fn hold_ack(&mut self) -> bool {
+        let (Some(&slot), 1, None) = (self.line.front(), self.line.len(), self.held_ack()) else {
+            return false;
+        };
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.may_hold_ack()) else { return false };
+        qp.put_requests_first();
+        qp.in_line = false;
+        self.held = Some(qp.qpn);
+        self.leave_line();
+        true
+    }
+
+    /// What the ACK that is held back acknowledges; `None` if none is. It grows with each request
+    /// that arrives meanwhile.
+    pub fn held_ack(&self) -> Option<Psn> {
+        self.qps.get(self.held?)?.plain_ack()
+    }
+
+    /// Lets the ACK that is held back leave.
+    pub fn release_ack(&mut self) {
+        if let Some(qpn) = self.held.take().filter(|&qpn| self.qps.get(qpn).is_some()) {
+            self.settle(self.qps.slot_of(qpn));
+        }
     }
 
     /// When [`Device::handle_timeout`] wants to be called; it may turn out too early.
@@ -307,7 +338,11 @@ impl<M: Memory> Device<M> {
     /// Puts a QP in line if it may have something to send, and its timer in the queue.
     pub(crate) fn settle(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !qp.in_line && qp.wants_to_transmit() {
+        let wants = match is_held(qp, &mut self.held) {
+            true => qp.wants_to_request(),
+            false => qp.wants_to_transmit(),
+        };
+        if !qp.in_line && wants {
             qp.in_line = true;
             self.line.push_back(slot);
         }
@@ -485,6 +520,15 @@ impl<M: Memory> Device<M> {
     pub(crate) fn qp_mut(&mut self, qpn: Qpn) -> Result<&mut Qp, VerbsError> {
         self.qps.get_mut(qpn).ok_or(VerbsError::Invalid)
     }
+}
+
+/// Whether a QP's ACK is the one `held` back. One that owes more goes on as any other.
+fn is_held(qp: &Qp, held: &mut Option<Qpn>) -> bool {
+    if *held != Some(qp.qpn) {
+        return false;
+    }
+    *held = held.filter(|_| qp.plain_ack().is_some());
+    held.is_some()
 }
 
 /// Whether the packet has the ICRC that the peer's packets should have.

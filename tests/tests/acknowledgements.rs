@@ -45,21 +45,73 @@ fn each_request_has_its_answer() {
 }
 
 #[test]
-fn an_ack_that_is_put_off_leaves_behind_the_request_posted_meanwhile() {
+fn an_ack_that_is_held_leaves_behind_the_request_posted_meanwhile() {
     let mut scripted = Scripted::rc();
-    assert!(!scripted.node.device.put_off_ack(), "none is owed");
+    assert!(!scripted.node.device.hold_ack(), "none is owed");
     let request = write(&scripted, EPSN, 0, 1).ack_req();
     scripted.deliver(&request);
-    assert!(scripted.node.device.put_off_ack());
+    assert!(scripted.node.device.hold_ack());
     scripted.node.post(scripted.qpn, 1, SendOp::Send, 0, 8);
-    assert!(!scripted.node.device.put_off_ack(), "there is more to send");
+    scripted.node.device.release_ack();
+    assert!(!scripted.node.device.hold_ack(), "there is more to send");
     let seen = scripted.frames();
     let expected = [packet(Opcode::RC_SEND_ONLY), Expected::ack(EPSN).msn(1)];
-    expect_packets("put off", &seen, &expected);
+    expect_packets("held", &seen, &expected);
 
     let beyond = write(&scripted, EPSN + 2, 0, 1).ack_req();
     let _ = scripted.send(&beyond);
-    assert!(!scripted.node.device.put_off_ack(), "a NAK is not an ACK");
+    assert!(!scripted.node.device.hold_ack(), "a NAK is not an ACK");
+}
+
+#[test]
+fn one_ack_answers_all_requests_that_came_while_it_was_held() {
+    let mut scripted = Scripted::rc();
+    let acknowledged = |scripted: &Scripted| scripted.node.device.held_ack().map(|psn| psn.value());
+    for index in 0..3 {
+        let request = write(&scripted, EPSN + index, 0, 1).ack_req();
+        scripted.deliver(&request);
+        assert_eq!(scripted.node.device.hold_ack(), index == 0);
+        assert_eq!(acknowledged(&scripted), Some(EPSN + index));
+        scripted.node.post(scripted.qpn, 1, SendOp::Send, 0, 8);
+        let seen = scripted.frames();
+        expect_packets("without it", &seen, &[packet(Opcode::RC_SEND_ONLY)]);
+        assert!(scripted.node.device.is_quiet());
+    }
+    scripted.node.device.release_ack();
+    assert_eq!(acknowledged(&scripted), None);
+    let seen = scripted.frames();
+    expect_packets("released", &seen, &[Expected::ack(EPSN + 2).msn(3)]);
+}
+
+#[test]
+fn an_ack_that_is_held_leaves_before_other_answers() {
+    let mut scripted = Scripted::rc();
+    let request = write(&scripted, EPSN, 0, 1).ack_req();
+    scripted.deliver(&request);
+    assert!(scripted.node.device.hold_ack());
+    let beyond = write(&scripted, EPSN + 2, 0, 1).ack_req();
+    let _ = scripted.send(&beyond);
+    let seen = scripted.frames();
+    expect_packets("a gap", &seen, &[Expected::nak(EPSN + 1, 0x60).msn(1)]);
+    assert_eq!(scripted.node.device.held_ack(), None);
+
+    let request = write(&scripted, EPSN + 1, 0, 1).ack_req();
+    scripted.deliver(&request);
+    assert!(scripted.node.device.hold_ack());
+    let read = read(&scripted, EPSN + 2, 0, 8);
+    let seen = scripted.exchange(&[read]);
+    let response = packet(Opcode::RC_READ_RESPONSE_ONLY).psn(EPSN + 2).msn(3);
+    expect_packets("a READ", &seen, &[Expected::ack(EPSN + 1).msn(2), response]);
+}
+
+#[test]
+fn no_ack_is_held_for_a_peer_that_may_be_impatient() {
+    for (timeout, holds) in [(0, true), (1, false), (7, false), (8, true), (14, true)] {
+        let mut scripted = Scripted::rc_with(|attr| attr.timeout = timeout);
+        let request = write(&scripted, EPSN, 0, 1).ack_req();
+        scripted.deliver(&request);
+        assert_eq!(scripted.node.device.hold_ack(), holds, "timeout {timeout}");
+    }
 }
 
 /// A message of each kind, in PSN order, and what answers it.

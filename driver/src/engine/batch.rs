@@ -13,7 +13,7 @@ use ferroce_stack::verbs::{
 };
 use ferroce_stack::wire::Mac;
 
-use super::answers::{self, Answers};
+use super::answers::{self, Answers, Drive};
 use super::cm::Services;
 use super::network::{Leaves, Network, leaves};
 use super::objects::{
@@ -168,7 +168,7 @@ pub(crate) struct Inner {
     quiet_turns: u32,
     /// Frames seen to have arrived before the work queues were drained.
     arrived: usize,
-    /// The last batch sent as many frames as it may, or has put an ACK off: there may be more.
+    /// The last batch sent as many frames as it may: there may be more.
     has_more: bool,
     /// What was posted since the last batch.
     drained: answers::Posted,
@@ -252,10 +252,10 @@ impl Inner {
 
     /// Takes the frames seen to have arrived, runs timers, sends, and publishes what came of it.
     pub fn batch(&mut self, driver: Driver) -> Driven {
-        if self.is_quiet() {
+        if self.is_quiet(driver) {
             self.quiet_turns = self.quiet_turns.wrapping_add(1);
             if !self.quiet_turns.is_multiple_of(QUIET_TURNS) {
-                self.answers.driven(std::mem::take(&mut self.drained));
+                self.answers.missed(std::mem::take(&mut self.drained));
                 return Driven::Idle;
             }
         }
@@ -271,7 +271,10 @@ impl Inner {
         // With a link, before anything is sent: that depends on what a program has been told. Else
         // frames are sent as fast as it is told of them, and its peers wait for those.
         let told = self.network.is_some() && self.publish(now);
-        let sent = if self.stands_back(driver, told) { false } else { self.transmit(now) };
+        if self.network.is_some() {
+            self.hold_ack(now, driver, told);
+        }
+        let sent = self.transmit(now);
         let published = self.publish(now) || told;
         self.member.flush_wakes();
         self.look_at_link();
@@ -284,31 +287,27 @@ impl Inner {
         }
     }
 
-    /// Whether all there is to send is an ACK that waits for the program's answer. Whoever drives
-    /// next sends it. Only where an engine has a link: to another member of the fabric a frame is
-    /// no dearer than the waiting, and comes alone.
-    fn stands_back(&mut self, driver: Driver, told: bool) -> bool {
-        let posted = std::mem::take(&mut self.drained);
-        if self.network.is_none() {
-            return false;
+    /// Holds an ACK back where nobody waits for it, and lets one go that was. Only where an engine
+    /// has a link: to another member of the fabric a frame is no dearer than the waiting, and comes
+    /// alone.
+    fn hold_ack(&mut self, now: Instant, driver: Driver, told: bool) {
+        let (posted, held) = (std::mem::take(&mut self.drained), self.device.held_ack());
+        if self.answers.driven(&Drive { now, driver, posted, told, held }) {
+            return;
         }
-        let still = self.answers.driven(posted);
-        let begins = told && driver == Driver::Poller;
-        let stands_back = (still || begins)
+        self.device.release_ack();
+        let begins = held.is_none()
+            && told
+            && driver == Driver::Poller
             && self.outbound.is_quiet()
-            && self.device.put_off_ack()
-            && (still || self.answers.told());
-        if stands_back {
-            self.has_more = true;
-            if let Some(network) = &mut self.network {
-                network.flush();
-            }
+            && self.device.hold_ack();
+        if begins && !self.answers.told(now) {
+            self.device.release_ack();
         }
-        stands_back
     }
 
     /// Whether there is nothing to do but for timers.
-    fn is_quiet(&self) -> bool {
+    fn is_quiet(&self, driver: Driver) -> bool {
         self.arrived == 0
             && self.network.as_ref().is_none_or(|network| !network.has_work())
             && self.device.is_quiet()
@@ -317,6 +316,14 @@ impl Inner {
             && self.services.as_ref().is_none_or(|services| services.cm.is_quiet())
             && !self.is_asked()
             && !self.member.has_news()
+            && self.may_poll(driver)
+    }
+
+    /// Whether an ACK that is held back, if one is, does not mind another poll.
+    fn may_poll(&self, driver: Driver) -> bool {
+        let held = self.device.held_ack();
+        let is_poll = driver == Driver::Poller && self.drained == answers::Posted::Nothing;
+        held.is_none() || is_poll && self.answers.may_poll(held)
     }
 
     /// When a batch is due though nothing happens. At once, if the last one has left something to
@@ -327,7 +334,9 @@ impl Inner {
         }
         let services = self.services.as_ref().and_then(|services| services.next_timeout());
         let network = self.network.as_ref().and_then(|network| network.next_timeout());
+        let held = self.device.held_ack().map(|_| self.answers.due());
         let others = self.outbound.next_timeout().into_iter().chain(services).chain(network);
+        let others = others.chain(held);
         self.device.poll_timeout().into_iter().chain(others).min()
     }
 
@@ -349,6 +358,7 @@ impl Inner {
     /// Sends what a QP has been given and what it owes its peer, as far as the peer and the link
     /// take it at once.
     pub fn send_rest(&mut self, qpn: Qpn) {
+        self.device.release_ack();
         let mut left = usize::MAX;
         let mut in_vain = 0;
         while let Some((sends, _)) = self.device.outstanding(qpn)

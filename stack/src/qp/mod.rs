@@ -265,6 +265,11 @@ impl Qp {
         }
     }
 
+    /// In its present burst, requests go first.
+    pub fn put_requests_first(&mut self) {
+        self.requests_first = true;
+    }
+
     /// Its burst is over: the other half goes first in the next.
     pub fn end_burst(&mut self) {
         self.requests_first = !self.requests_first;

@@ -18,6 +18,9 @@ use crate::wire::{
 /// No end-to-end credits are given: RNR NAK is the flow control.
 const NO_CREDITS: u8 = 0x1f;
 
+/// Code of the shortest ACK timeout with which an ACK may be held back: a millisecond.
+const PATIENT_TIMEOUT: u8 = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// ACK, RNR NAK or NAK.
@@ -103,14 +106,14 @@ impl Replies {
         self.queue.clear();
     }
 
-    /// Whether one ACK is all there is.
-    fn is_plain_ack(&self) -> bool {
+    /// What the one ACK acknowledges, if that is all there is.
+    fn plain_ack(&self) -> Option<Psn> {
         let plain = Syndrome::ack(NO_CREDITS);
         match self.queue.front() {
-            Some(Reply::Acknowledge { syndrome, .. }) => {
-                self.queue.len() == 1 && *syndrome == plain
+            Some(Reply::Acknowledge { psn, syndrome, .. }) if *syndrome == plain => {
+                (self.queue.len() == 1).then_some(*psn)
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -174,11 +177,15 @@ impl Qp {
         !self.replies.is_empty()
     }
 
-    /// Whether one ACK is all it has to send; requests posted meanwhile go before it then.
-    pub fn put_off_ack(&mut self) -> bool {
-        let is_all = self.replies.is_plain_ack() && !self.wants_to_request();
-        self.requests_first |= is_all;
-        is_all
+    /// What the ACK acknowledges that is all it owes.
+    pub fn plain_ack(&self) -> Option<Psn> {
+        self.replies.plain_ack()
+    }
+
+    /// Whether one ACK is all it has to send, and the peer has patience.
+    pub fn may_hold_ack(&self) -> bool {
+        let is_patient = self.attr.timeout == 0 || self.attr.timeout >= PATIENT_TIMEOUT;
+        is_patient && self.plain_ack().is_some() && !self.wants_to_request()
     }
 
     /// Owes an ACK for the request packet `psn`.

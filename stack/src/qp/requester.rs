@@ -100,7 +100,7 @@ impl Qp {
     }
 
     /// As [`wants_to_transmit`](Self::wants_to_transmit), of requests alone.
-    pub(super) fn wants_to_request(&self) -> bool {
+    pub fn wants_to_request(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
             && self.requester.rnr_until.is_none()
             && self.may_send_next()
@@ -131,7 +131,7 @@ impl Qp {
     }
 
     /// Writes the next request packet into `frame`.
-    pub(super) fn transmit_request(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
+    pub fn transmit_request(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
         match self.transport() {
             None => return self.transmit_raw(env, frame),
             Some(Transport::Ud) => return self.transmit_datagram(env, frame),
