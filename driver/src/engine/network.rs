@@ -11,7 +11,8 @@ use super::sleeper::Descriptors;
 use crate::fabric::{Member, destination};
 use crate::keeper::Keeper;
 use crate::link::{
-    Delivery, Link, LinkCounters, LinkName, LinkPort, LinkReceiver, LinkSender, Silence, Watch,
+    Delivery, Link, LinkCounters, LinkKind, LinkName, LinkPort, LinkReceiver, LinkSender, Silence,
+    Watch,
 };
 use crate::memory::HostMemory;
 
@@ -77,6 +78,11 @@ impl Network {
 
     pub fn name(&self) -> &LinkName {
         &self.name
+    }
+
+    /// Whether frames come into memory, where a look needs no system call.
+    pub fn has_ring(&self) -> bool {
+        !matches!(self.name.kind, LinkKind::Udp(_))
     }
 
     pub fn counters(&self) -> &LinkCounters {
