@@ -8,6 +8,7 @@
 mod answers;
 mod batch;
 mod cm;
+mod drive;
 mod network;
 mod objects;
 mod open;
@@ -21,7 +22,7 @@ mod thread;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use ferroce_stack::flow::{Flow, FlowRule};
@@ -34,14 +35,14 @@ use ferroce_stack::{Config, Device, SrqAttr, SrqInit};
 use crate::doorbell::Doorbells;
 use crate::event::Armed;
 use crate::frame::tap::Tap;
-use crate::memory::{self, HostMemory};
+use crate::memory::HostMemory;
 use crate::progress::{self, Driven, Progress};
 use crate::quirk::Quirk;
 use crate::ring::{ring, work_ring};
 use crate::sync::lock;
 use crate::sys;
 
-use batch::{BATCH, CqSide, Driver, Inner, Posted};
+use batch::{CqSide, Driver, Inner, Posted};
 use objects::WorkQueue;
 use open::Place;
 use outbound::Outbound;
@@ -58,10 +59,6 @@ pub use objects::{
 pub use open::{OpenError, Options, OwnLink};
 pub use ports::{BoundPort, PortClaim, PortError};
 pub use post::{RecvBatch, SendBatch};
-
-/// Batches one drives for others who post meanwhile, before that is left to the thread: they could
-/// keep a caller for ever.
-const LAPS: usize = 8;
 
 /// Empty polls in a row before each yields the core, where frames come into a ring of a link's: in
 /// that time one goes to a peer and its answer comes back, if the peer is near. By UDP, where each
@@ -533,79 +530,5 @@ impl Drop for Engine {
             let _ = thread.join();
         }
         self.core.end_connections();
-    }
-}
-
-impl Core {
-    pub(crate) fn is_here(&self) -> bool {
-        self.generation == sys::fork_generation()
-    }
-
-    fn lock(&self) -> Result<Guard<'_>, VerbsError> {
-        let mut inner = self.visit()?;
-        if inner.member.has_news() {
-            inner.hear();
-        }
-        Ok(Guard { inner, unlocked: Unlocked(self) })
-    }
-
-    /// As [`lock`](Core::lock), for who changes nothing and drives right behind.
-    fn visit(&self) -> Result<MutexGuard<'_, Inner>, VerbsError> {
-        if !self.is_here() {
-            return Err(VerbsError::Invalid);
-        }
-        memory::admit_faults();
-        let mut inner = lock(&self.inner);
-        inner.drain(&self.doorbells);
-        Ok(inner)
-    }
-
-    /// Tells the peers of established connections that they are over, as a kernel does for a
-    /// process that ends.
-    fn end_connections(&self) {
-        let Ok(mut guard) = self.lock() else { return };
-        let now = Instant::from_nanos(sys::now_ns());
-        let ended = guard.inner.services.as_mut().map_or(0, |services| services.end_all(now));
-        for _ in 0..ended.div_ceil(BATCH) {
-            guard.inner.batch(Driver::Other);
-        }
-    }
-
-    /// Has the thread wake up in time for the next timer.
-    fn tell_deadline(&self, inner: &Inner) {
-        self.progress.timer(inner.next_timeout().map(|at| at.nanos()));
-    }
-
-    /// Runs one bounded batch, unless somebody else does.
-    pub(crate) fn try_drive(&self, driver: Driver) -> Driven {
-        if !self.is_here() {
-            return Driven::Busy;
-        }
-        memory::admit_faults();
-        let mut driven = Driven::Idle;
-        for _ in 0..LAPS {
-            let mut inner = match self.inner.try_lock() {
-                Ok(inner) => inner,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return Driven::Busy,
-            };
-            inner.see_arrivals();
-            inner.drain(&self.doorbells);
-            match (inner.batch(driver), driven) {
-                (Driven::Worked { frames }, Driven::Worked { frames: before }) => {
-                    driven = Driven::Worked { frames: frames || before };
-                }
-                (Driven::Worked { frames }, _) => driven = Driven::Worked { frames },
-                _ => {}
-            }
-            self.tell_deadline(&inner);
-            drop(inner);
-            // Who posted meanwhile found the lock taken and left it to us.
-            if self.doorbells.is_empty() {
-                return driven;
-            }
-        }
-        self.progress.ring_bell();
-        driven
     }
 }
