@@ -24,14 +24,16 @@ use super::port::PortSide;
 use super::report::Reporter;
 use crate::doorbell::Doorbells;
 use crate::fabric::{Member, Received};
+use crate::link;
 use crate::memory::HostMemory;
 use crate::progress::Driven;
 use crate::ring::{Producer, WorkConsumer};
 use crate::sync::lock;
 use crate::sys;
 
-/// Frames taken, and frames sent, in one batch.
-pub(super) const BATCH: usize = 64;
+/// Frames taken, and frames sent, in one batch: as many as a link moves at a time, or the last few of
+/// each would go by themselves.
+pub(super) const BATCH: usize = link::BATCH;
 
 /// Batches in which a QP that ends may send without any of its work being done by that.
 const REST: usize = 16;

@@ -40,7 +40,8 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frames::{BATCH, Frames};
+pub(crate) use frames::BATCH;
+use frames::Frames;
 
 use crate::identity::IdentityError;
 
