@@ -793,3 +793,61 @@ int main(void) {
 "#,
     );
 }
+
+#[test]
+fn a_connection_that_did_not_come_about_has_no_peer() {
+    run(
+        "no_peer",
+        r#"
+int main(void) {
+    struct sockaddr_in nobody = loopback(1), peer;
+    socklen_t len = sizeof peer, error_len = sizeof(int);
+    int error = 0;
+    int socket = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    FAILS(rgetpeername(socket, (struct sockaddr *)&peer, &len), ENOTCONN);
+    FAILS(rconnect(socket, (struct sockaddr *)&nobody, sizeof nobody), EINPROGRESS);
+    CHECK(revents(socket, POLLOUT) & POLLERR);
+    FAILS(rgetpeername(socket, (struct sockaddr *)&peer, &len), ENOTCONN);
+    CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &error_len));
+    CHECK(error == ECONNREFUSED);
+    CHECK(!rclose(socket));
+    open_pair();
+    CHECK(!rgetpeername(client, (struct sockaddr *)&peer, &len));
+    CHECK(peer.sin_port == address.sin_port);
+    CHECK(!rgetpeername(server, (struct sockaddr *)&peer, &len) && peer.sin_port);
+    close_pair();
+}
+"#,
+    );
+}
+
+#[test]
+fn a_forked_child_does_not_seem_to_send_for_its_parent() {
+    run(
+        "forked",
+        r#"
+int main(void) {
+    char c = 'a';
+    open_pair();
+    pid_t child = fork();
+    if (!child) {
+        FAILS(rsend(client, "b", 1, 0), EINVAL);
+        FAILS(rrecv(client, &c, 1, 0), EINVAL);
+        CHECK(!rfcntl(client, F_SETFD, FD_CLOEXEC));
+        CHECK(!rclose(client) && !rclose(server));
+        FAILS(rsend(client, "b", 1, 0), EBADF);
+        int own = connect_to_listener();
+        CHECK(rsend(own, "c", 1, 0) == 1 && rrecv(own, &c, 1, 0) == 1 && c == 'd');
+        CHECK(!rclose(own));
+        exit(0);
+    }
+    int accepted = raccept(listener, NULL, NULL), status;
+    CHECK(rrecv(accepted, &c, 1, 0) == 1 && c == 'c' && rsend(accepted, "d", 1, 0) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(rsend(client, "e", 1, 0) == 1 && rrecv(server, &c, 1, 0) == 1 && c == 'e');
+    close_pair();
+    CHECK(!rclose(accepted));
+}
+"#,
+    );
+}

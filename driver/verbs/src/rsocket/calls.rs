@@ -385,10 +385,11 @@ pub(crate) unsafe extern "C" fn rgetpeername(
 ) -> c_int {
     code(table::get(socket).and_then(|socket| match socket {
         Socket::Stream(stream) => {
-            let peer = stream.id.peer_addr();
-            if peer.family() == 0 {
+            // That there is a peer is how programs find out that a connection has come about.
+            if !stream.has_peer() {
                 return Err(Errno(libc::ENOTCONN));
             }
+            let peer = stream.id.peer_addr();
             // SAFETY: the caller's promise.
             unsafe { peer.write(addr, len) };
             Ok(())
@@ -464,9 +465,9 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
 
 /// The third argument is variable in C, and passed as here.
 pub(crate) extern "C" fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
-    errno::minus_one(
-        table::get(socket).and_then(|socket| lock(socket.options()).fcntl(command, argument)),
-    )
+    // What a forked child sets of its parent's socket is its own: it may be about to call `exec`.
+    let found = table::find(socket).ok_or(Errno(libc::EBADF));
+    errno::minus_one(found.and_then(|socket| lock(socket.options()).fcntl(command, argument)))
 }
 
 /// # Safety

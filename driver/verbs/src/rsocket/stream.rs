@@ -250,6 +250,11 @@ impl Stream {
         self.link().ok_or(Errno(libc::ENOTCONN))
     }
 
+    /// Whether it is, or was, connected.
+    pub fn has_peer(&self) -> bool {
+        matches!(&*self.phase(), Phase::Accepting(_) | Phase::Open)
+    }
+
     fn is_open(&self) -> bool {
         matches!(&*self.phase(), Phase::Open)
     }

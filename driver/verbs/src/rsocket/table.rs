@@ -89,12 +89,17 @@ pub fn find(fd: RawFd) -> Option<Socket> {
     table.get(&fd).map(|entry| entry.socket.clone())
 }
 
-/// The same.
+/// The same, for a call on it.
 ///
 /// # Errors
-/// EBADF.
+/// EBADF; EINVAL for one of the process this one was forked from: what is sent would not arrive.
 pub fn get(fd: RawFd) -> Result<Socket, Errno> {
-    find(fd).ok_or(Errno(libc::EBADF))
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    match table.get(&fd) {
+        None => Err(Errno(libc::EBADF)),
+        Some(entry) if entry.made_in != std::process::id() => Err(EINVAL),
+        Some(entry) => Ok(entry.socket.clone()),
+    }
 }
 
 static SETS: RwLock<BTreeMap<RawFd, Arc<Set>>> = RwLock::new(BTreeMap::new());
