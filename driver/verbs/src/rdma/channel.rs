@@ -10,9 +10,13 @@ use ferroce::engine::EventQueue;
 use super::devices::drive_until;
 use super::id::{CmId, Queued};
 use super::incoming;
+use super::qp::flush_connected;
 use crate::device;
 use crate::errno::{self, EINVAL, Errno};
-use crate::layout::{RDMA_CM_EVENT_REJECTED, RdmaCmEvent, RdmaEventChannel, RdmaEventParam};
+use crate::layout::{
+    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED, RdmaCmEvent, RdmaEventChannel,
+    RdmaEventParam,
+};
 use crate::log::refuse;
 
 /// A channel. What programs hold is `abi`.
@@ -129,17 +133,52 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     event: *mut *mut RdmaCmEvent,
 ) -> c_int {
     // SAFETY: the caller's promise.
+    unsafe { get(channel, event, next_event) }
+}
+
+/// The same, but the QP of a connection that is over keeps what it holds: for who has to tell what
+/// was lost before from what is given back now.
+///
+/// # Safety
+/// As [`rdma_get_cm_event`].
+pub(crate) unsafe fn get_cm_event_alone(
+    channel: *mut RdmaEventChannel,
+    event: *mut *mut RdmaCmEvent,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { get(channel, event, take_event) }
+}
+
+/// # Safety
+/// As [`rdma_get_cm_event`].
+unsafe fn get(
+    channel: *mut RdmaEventChannel,
+    event: *mut *mut RdmaCmEvent,
+    next: fn(&Channel) -> Result<*mut RdmaCmEvent, Errno>,
+) -> c_int {
+    // SAFETY: the caller's promise.
     let Some(place) = (unsafe { event.as_mut() }) else { return errno::minus_one(Err(EINVAL)) };
     // SAFETY: as above.
-    let next = unsafe { Channel::of(channel) }.and_then(next_event);
+    let next = unsafe { Channel::of(channel) }.and_then(next);
     errno::minus_one(next.map(|event| {
         *place = event;
         0
     }))
 }
 
-/// The next event of a channel, for the program.
+/// The next event of a channel, for the program. With the news that its connection is over a QP
+/// gives back what it holds: programs written for iWARP wait for that before they destroy it.
 pub(super) fn next_event(channel: &Channel) -> Result<*mut RdmaCmEvent, Errno> {
+    let event = take_event(channel)?;
+    // SAFETY: the event is new, and made here.
+    let Event { abi, owner, .. } = unsafe { &*event.cast::<Event>() };
+    if abi.event == RDMA_CM_EVENT_DISCONNECTED {
+        flush_connected(owner);
+    }
+    Ok(event)
+}
+
+fn take_event(channel: &Channel) -> Result<*mut RdmaCmEvent, Errno> {
     // The channel may be destroyed while this waits.
     let queue = channel.queue.clone();
     loop {

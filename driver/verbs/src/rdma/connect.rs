@@ -356,7 +356,7 @@ unsafe fn accept(id: &Arc<CmId>, param: *const RdmaConnParam) -> Result<(), Errn
             // The peer takes no more.
             link.initiator_depth = wanted.initiator_depth.min(asked.1);
         }
-        connect_qp(id, &state)?;
+        connect_qp(id, &mut state)?;
     }
     let outcome = answer(id, &state, &wanted);
     if let Err(error) = outcome {

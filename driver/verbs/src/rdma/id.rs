@@ -9,9 +9,9 @@ use core::{mem, ptr};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use ferroce::engine::{BoundPort, EventQueue};
+use ferroce::engine::{BoundPort, EventQueue, QueuePair};
 use ferroce_stack::mad::{CmEventKind, CommId, ListenerId, Path, PortSpace};
 use ferroce_stack::verbs::{Mtu, QpType, Qpn};
 
@@ -133,6 +133,8 @@ pub(super) struct State {
     /// PSN its QP expects first.
     pub psn: u32,
     pub link: Option<Link>,
+    /// Its QP, once it has a peer: threads that get events must not touch what programs destroy.
+    pub connected: Weak<QueuePair>,
     pub choices: Choices,
     /// What goes before the private data of a request.
     pub connect_data: Vec<u8>,
@@ -158,6 +160,7 @@ impl State {
             comm: None,
             psn: RandomState::new().build_hasher().finish() as u32 & 0xff_ffff,
             link: None,
+            connected: Weak::new(),
             choices: Choices::default(),
             connect_data: Vec::new(),
             passive_qp: None,

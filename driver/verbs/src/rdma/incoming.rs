@@ -134,7 +134,7 @@ fn accepted(id: &Arc<CmId>, reply: &Reply) -> Made {
     // SAFETY: the field is written by the program's threads alone.
     let has_qp = unsafe { !(*id.abi()).qp.is_null() };
     let (event, status) = if has_qp {
-        match connect_qp(id, &state).and_then(|()| confirm(&mut state)) {
+        match connect_qp(id, &mut state).and_then(|()| confirm(&mut state)) {
             Ok(()) => (RDMA_CM_EVENT_ESTABLISHED, 0),
             Err(Errno(code)) => {
                 state.has_failed = true;

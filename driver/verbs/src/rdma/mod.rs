@@ -25,7 +25,8 @@ pub(crate) use address::{rdma_get_dst_port, rdma_get_src_port};
 pub(crate) use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 pub(crate) use bind::{rdma_bind_addr, rdma_listen};
 pub(crate) use channel::{
-    rdma_ack_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_get_cm_event,
+    get_cm_event_alone, rdma_ack_cm_event, rdma_create_event_channel, rdma_destroy_event_channel,
+    rdma_get_cm_event,
 };
 pub(crate) use connect::{
     connect_once, rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify,

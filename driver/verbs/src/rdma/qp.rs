@@ -2,8 +2,9 @@
 
 use core::ffi::c_int;
 use core::ptr;
+use std::sync::Arc;
 
-use ferroce_stack::verbs::AttrMask;
+use ferroce_stack::verbs::{AttrMask, QpAttr, QpState};
 
 use super::id::{CmId, QPT_UC, QPT_XRC_RECV, State};
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
@@ -14,7 +15,7 @@ use crate::layout::{
     IbvQpInitAttrEx, RDMA_UDP_QKEY, RdmaCmId, zeroed,
 };
 use crate::log::refuse;
-use crate::qp::{create_qp_ex, extended, ibv_destroy_qp};
+use crate::qp::{Qp, create_qp_ex, extended, ibv_destroy_qp};
 use crate::qp_attr::ibv_modify_qp;
 
 /// `IBV_QPS_*`.
@@ -146,14 +147,27 @@ fn modify(id: &CmId, state: &State, qp: *mut IbvQp, qp_state: c_int) -> Result<(
 }
 
 /// Moves the id's QP, if it has one, to RTS: the peer is known.
-pub(super) fn connect_qp(id: &CmId, state: &State) -> Result<(), Errno> {
+pub(super) fn connect_qp(id: &CmId, state: &mut State) -> Result<(), Errno> {
     // SAFETY: the field is written by the program's threads alone.
     let qp = unsafe { (*id.abi()).qp };
     if qp.is_null() {
         return Ok(());
     }
     // INIT once more: what the peer may do is known only now.
-    [INIT, RTR, RTS].into_iter().try_for_each(|qp_state| modify(id, state, qp, qp_state))
+    [INIT, RTR, RTS].into_iter().try_for_each(|qp_state| modify(id, state, qp, qp_state))?;
+    // SAFETY: the QP is live.
+    state.connected = unsafe { Qp::of(qp) }.map(|qp| Arc::downgrade(&qp.queue)).unwrap_or_default();
+    Ok(())
+}
+
+/// Moves the QP of a connection that its peer has ended to ERR, if it is still there.
+pub(super) fn flush_connected(id: &CmId) {
+    let state = id.state();
+    if let (Some(attached), Some(queue)) = (state.attached, state.connected.upgrade()) {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        // One that is being destroyed gives nothing back.
+        let _ = attached.engine.modify_qp(&queue, &attr, AttrMask::STATE);
+    }
 }
 
 /// Moves the id's QP, if it has one, to ERR: what it holds is flushed.

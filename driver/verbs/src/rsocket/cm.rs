@@ -11,9 +11,9 @@ use crate::layout::{
     RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel,
 };
 use crate::rdma::{
-    connect_once, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_create_event_channel,
-    rdma_create_id, rdma_create_qp, rdma_destroy_event_channel, rdma_destroy_id, rdma_destroy_qp,
-    rdma_disconnect, rdma_get_cm_event, rdma_listen, rdma_migrate_id, rdma_reject,
+    connect_once, get_cm_event_alone, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
+    rdma_create_event_channel, rdma_create_id, rdma_create_qp, rdma_destroy_event_channel,
+    rdma_destroy_id, rdma_destroy_qp, rdma_disconnect, rdma_listen, rdma_migrate_id, rdma_reject,
     rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 
@@ -61,7 +61,7 @@ impl EventChannel {
         let mut event = ptr::null_mut();
         // SAFETY: the channel lives as long as this.
         unsafe {
-            if rdma_get_cm_event(self.0, &mut event) != 0 {
+            if get_cm_event_alone(self.0, &mut event) != 0 {
                 return None;
             }
             let copy = Event::copy(&*event);
