@@ -50,11 +50,15 @@ pub(super) fn process(queued: &Queued) -> Option<Made> {
                 Some(connection_event(RDMA_CM_EVENT_ESTABLISHED, 0, zeroed(), &[]))
             }
             CmEventKind::Rejected { reason, private_data, .. } => {
-                rejected(id, c_int::from(reason.0), private_data)
+                rejected(id, *reason, private_data)
             }
             CmEventKind::Unreachable => {
                 let (event, status) = (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT);
-                (!forget(id)).then(|| Made::plain(event, status))
+                let peer = id.state().destination;
+                (!forget(id)).then(|| {
+                    tracing::warn!(?peer, "the peer does not answer");
+                    Made::plain(event, status)
+                })
             }
             CmEventKind::Disconnected { private_data } => {
                 let event = RDMA_CM_EVENT_DISCONNECTED;
@@ -93,10 +97,18 @@ fn shown(data: &[u8]) -> (*const c_void, u8) {
     (start, u8::try_from(data.len()).unwrap_or(u8::MAX))
 }
 
-fn rejected(id: &CmId, status: c_int, private_data: &[u8]) -> Option<Made> {
+fn rejected(id: &CmId, reason: RejReason, private_data: &[u8]) -> Option<Made> {
     if forget(id) {
         return None;
     }
+    let peer = id.state().destination;
+    let why = match reason {
+        // What it means for a program that gave an address and a port.
+        RejReason::INVALID_SERVICE_ID => "nobody listens on the port",
+        _ => reason.name().unwrap_or("for a reason unknown here"),
+    };
+    tracing::warn!(?peer, reason = reason.0, "the peer rejects: {why}");
+    let status = c_int::from(reason.0);
     // Its QP may still be in RESET or gone; the peer is lost either way.
     let _ = flush_qp(id);
     Some(connection_event(RDMA_CM_EVENT_REJECTED, status, zeroed(), private_data))

@@ -72,7 +72,12 @@ unsafe fn set(
             // SAFETY: as above.
             let is_set = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
             let mut state = id.state();
-            if !matches!(state.phase, Phase::Idle | Phase::Bound) {
+            // As with Linux, sharing a port may be allowed until somebody listens on it.
+            let is_late = match option {
+                RDMA_OPTION_ID_REUSEADDR if is_set => state.phase == Phase::Listening,
+                _ => !matches!(state.phase, Phase::Idle | Phase::Bound),
+            };
+            if is_late {
                 let phase = state.phase;
                 return Err(refuse!(EINVAL, ?phase, option, "set_option: the address is in use"));
             }
