@@ -54,9 +54,9 @@ pub(super) fn process(queued: &Queued) -> Option<Made> {
             }
             CmEventKind::Unreachable => {
                 let (event, status) = (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT);
-                let peer = id.state().destination;
+                let peer = id.state().destination.map(tracing::field::display);
                 (!forget(id)).then(|| {
-                    tracing::warn!(?peer, "the peer does not answer");
+                    tracing::warn!(peer, "the peer does not answer");
                     Made::plain(event, status)
                 })
             }
@@ -101,13 +101,13 @@ fn rejected(id: &CmId, reason: RejReason, private_data: &[u8]) -> Option<Made> {
     if forget(id) {
         return None;
     }
-    let peer = id.state().destination;
+    let peer = id.state().destination.map(tracing::field::display);
     let why = match reason {
         // What it means for a program that gave an address and a port.
         RejReason::INVALID_SERVICE_ID => "nobody listens on the port",
         _ => reason.name().unwrap_or("for a reason unknown here"),
     };
-    tracing::warn!(?peer, reason = reason.0, "the peer rejects: {why}");
+    tracing::warn!(peer, reason = reason.0, "the peer rejects: {why}");
     let status = c_int::from(reason.0);
     // Its QP may still be in RESET or gone; the peer is lost either way.
     let _ = flush_qp(id);
