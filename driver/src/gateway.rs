@@ -335,8 +335,9 @@ impl Outward {
             let room = self.sender.room();
             let Some(Received { len, tag }) = self.member.receive(room) else { break };
             any = true;
-            if self.passage.strike(now, &mut room[..len]) {
-                self.passage.record(now, &room[..len], tag);
+            if let Some(frame) = self.passage.strike(now, &mut room[..len]) {
+                self.passage.record(now, frame, tag);
+                let len = frame.len();
                 self.sender.push(len);
             }
         }
@@ -422,8 +423,8 @@ impl Inward {
         let now = clock();
         while let Some(frame) = self.receiver.next() {
             self.passage.record(now, frame, NO_TAG);
-            if self.passage.strike(now, frame) {
-                let tagged = (&*frame, self.passage.tag());
+            if let Some(frame) = self.passage.strike(now, frame) {
+                let tagged = (frame, self.passage.tag());
                 deliver(now, &mut self.member, &mut self.delivery, tagged, &self.shared);
             }
         }

@@ -261,6 +261,14 @@ impl<M: Memory> Device<M> {
         None
     }
 
+    /// The QP that the frame of the last [`Device::poll_transmit`] is from, asked before anything
+    /// else is called.
+    #[inline]
+    pub fn sender(&mut self) -> Option<Qpn> {
+        let slot = *self.line.front()?;
+        self.qps.at(slot).map(|qp| qp.qpn)
+    }
+
     /// Holds back an ACK, if one is all there is to send and none is held: [`Device::poll_transmit`]
     /// leaves it until [`Device::release_ack`], or until its QP owes its peer more than that. For
     /// callers that know of a request to come, whose peer waits for that rather than for the ACK;

@@ -392,12 +392,16 @@ impl Inner {
             let buffer = room.unwrap_or(rx);
             let Some(Received { len, tag }) = member.receive(buffer) else { break };
             received = true;
-            let frame = &buffer[..len];
+            let frame = &mut buffer[..len];
             outbound.record_arrival(now, frame, tag);
             let leaves = if is_linked { leaves(frame, member) } else { Leaves::No };
-            if leaves == Leaves::No || leaves == Leaves::Also && device.hears_multicast() {
-                // Why a frame had no effect, the device has counted.
-                let _ = device.handle_frame(now, frame);
+            match leaves {
+                Leaves::No => outbound.admit(now, frame, device),
+                // What faults do to it here is not for the network.
+                Leaves::Also if device.hears_multicast() => {
+                    outbound.admit(now, &mut frame.to_vec(), device);
+                }
+                Leaves::Yes | Leaves::Also => {}
             }
             if let (Leaves::Yes | Leaves::Also, Some(network)) = (leaves, network) {
                 network.push(len);
@@ -452,7 +456,9 @@ impl Inner {
                 break;
             };
             sent = true;
-            match outbound.send(now, &mut room[..len], member) {
+            let sender = || device.sender();
+            let (outcome, len) = outbound.send(now, sender, &mut room[..len], member);
+            match outcome {
                 Outcome::Own => {
                     let _ = device.handle_frame(now, &room[..len]);
                 }

@@ -153,8 +153,7 @@ impl Network {
             outbound.record_arrival(now, frame, 0);
             let arrival = (&*frame, outbound.tag());
             if self.delivery.deliver(now, member, arrival, &self.counters) {
-                // Why a frame had no effect, the device has counted.
-                let _ = device.handle_frame(now, frame);
+                outbound.admit(now, frame, device);
             }
         }
         taken

@@ -1,7 +1,9 @@
-//! Frames on their way out: faults, delays, and who they are for.
+//! Frames on their way out: faults, delays, and who they are for. Also what faults do to frames that
+//! have come for the device.
 
 use ferroce_stack::Device;
 use ferroce_stack::time::Instant;
+use ferroce_stack::verbs::Qpn;
 
 use super::network::Network;
 use crate::fabric::{Courier, Handed, Member, Route, Sent, Slots, destination};
@@ -35,14 +37,16 @@ pub(super) struct Lost {
 pub(super) struct Outbound {
     tap: Option<Tap>,
     striker: Option<Striker>,
+    /// Of what has come.
+    incoming: Option<Striker>,
     courier: Courier,
     pub lost: Lost,
 }
 
 impl Outbound {
     pub fn new(faults: &[Rule], seed: u64, tap: Option<Tap>) -> Outbound {
-        let [striker] = Striker::of_nodes(faults, seed);
-        Outbound { tap, striker, courier: Courier::new(), lost: Lost::default() }
+        let [striker, incoming] = Striker::of_host(faults, seed);
+        Outbound { tap, striker, incoming, courier: Courier::new(), lost: Lost::default() }
     }
 
     /// Records a frame that has arrived with `tag`, unless its sender has.
@@ -64,11 +68,15 @@ impl Outbound {
 
     /// Frames that faults have lost.
     pub fn injected(&self) -> u64 {
-        self.striker.as_ref().map_or(0, Striker::lost)
+        self.strikers().map(Striker::lost).sum()
+    }
+
+    fn strikers(&self) -> impl Iterator<Item = &Striker> {
+        self.striker.iter().chain(&self.incoming)
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.striker.as_ref().and_then(Striker::next_due)
+        self.strikers().filter_map(Striker::next_due).min()
     }
 
     pub fn next_timeout(&self) -> Option<Instant> {
@@ -93,18 +101,59 @@ impl Outbound {
         }
     }
 
-    /// Sends a frame the device has built. A fault may change it.
-    pub fn send(&mut self, now: Instant, frame: &mut [u8], member: &mut Member) -> Outcome {
+    /// Sends a frame the device has built. A fault may change it; how long it is then. The capture
+    /// has it as it leaves, and whether or not it arrives.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        sender: impl FnOnce() -> Option<Qpn>,
+        frame: &mut [u8],
+        member: &mut Member,
+    ) -> (Outcome, usize) {
+        let struck = match &mut self.striker {
+            Some(striker) => striker.strike(now, sender().map(|qpn| qpn.0), frame),
+            None => Struck { len: frame.len(), passes: true },
+        };
+        let Struck { len, passes } = struck;
         if let Some(tap) = &mut self.tap {
-            tap.record(now, frame);
+            tap.record(now, &frame[..len]);
         }
-        match self.striker.as_mut().map(|striker| striker.strike(now, frame)) {
-            Some(Struck::Stays) => Outcome::Gone,
-            Some(Struck::Passes) | None => self.forward(now, frame, member),
+        match passes {
+            true => (self.forward(now, &frame[..len], member), len),
+            false => (Outcome::Gone, len),
         }
     }
 
-    /// Sends what a fault has held back long enough.
+    /// Gives the device a frame that has come for it, unless a fault takes it away or holds it back.
+    #[inline]
+    pub fn admit(&mut self, now: Instant, frame: &mut [u8], device: &mut Device<HostMemory>) {
+        let len = match self.incoming {
+            None => frame.len(),
+            Some(_) => match self.strike_incoming(now, frame, device) {
+                Struck { len, passes: true } => len,
+                Struck { .. } => return,
+            },
+        };
+        // Why a frame had no effect, the device has counted.
+        let _ = device.handle_frame(now, &frame[..len]);
+    }
+
+    #[cold]
+    fn strike_incoming(
+        &mut self,
+        now: Instant,
+        frame: &mut [u8],
+        device: &Device<HostMemory>,
+    ) -> Struck {
+        let len = frame.len();
+        let peer = |(_, qpn, _)| device.query_qp(qpn).ok().map(|(attr, _)| attr.dest_qp_num.0);
+        let source_qp = destination(frame).and_then(peer);
+        let striker = self.incoming.as_mut();
+        let struck = striker.map(|striker| striker.strike(now, source_qp, frame));
+        struck.unwrap_or(Struck { len, passes: true })
+    }
+
+    /// Sends, and gives the device, what a fault has held back long enough.
     pub fn run_delayed(
         &mut self,
         now: Instant,
@@ -112,7 +161,11 @@ impl Outbound {
         device: &mut Device<HostMemory>,
         mut network: Option<&mut Network>,
     ) {
-        while self.next_due().is_some_and(|at| at <= now) && self.is_clear(now, member) {
+        while let Some(frame) = self.incoming.as_mut().and_then(|striker| striker.take_due(now)) {
+            let _ = device.handle_frame(now, &frame);
+        }
+        let is_due = |striker: &Striker| striker.next_due().is_some_and(|at| at <= now);
+        while self.striker.as_ref().is_some_and(is_due) && self.is_clear(now, member) {
             let due = self.striker.as_mut().and_then(|striker| striker.take_due(now));
             let Some(frame) = due else { return };
             match self.forward(now, &frame, member) {

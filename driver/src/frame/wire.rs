@@ -10,7 +10,7 @@ use std::io;
 use ferroce_stack::time::Instant;
 use ferroce_stack::wire::Mac;
 
-use super::fault::{Fate, Injector};
+use super::fault::{Fate, Injector, Way};
 use super::pcap::Recorder;
 
 /// Ethernet header, and the tag a frame may have besides.
@@ -63,8 +63,12 @@ pub struct WireCounters {
     pub duplicated: u64,
     /// Frames held up by a fault.
     pub delayed: u64,
-    /// Frames with flipped bits.
+    /// Frames with bits changed by a fault.
     pub corrupted: u64,
+    /// Frames that a fault has marked: congestion experienced.
+    pub marked: u64,
+    /// Frames cut short by a fault.
+    pub truncated: u64,
 }
 
 /// A frame that was sent, as [`Wire::keep_log`] remembers it.
@@ -78,6 +82,15 @@ pub struct SentFrame {
     pub bytes: Vec<u8>,
     /// What the faults did to it.
     pub fate: Fate,
+}
+
+/// A frame that was written into a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// Its bytes.
+    pub len: usize,
+    /// The QP it is from, if that is known.
+    pub source_qp: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -164,22 +177,21 @@ impl Wire {
         self.buffer_len = self.buffer_len.max(frame.len());
         self.transmit(now, from, |buffer| {
             buffer[..frame.len()].copy_from_slice(frame);
-            Some(frame.len())
+            Some(Filled { len: frame.len(), source_qp: None })
         });
     }
 
-    /// Sends the frame that `fill` writes into the buffer it is given, if it returns a length;
-    /// whether it did.
+    /// Sends the frame that `fill` writes into the buffer it is given, if it does; whether it did.
     pub fn transmit(
         &mut self,
         now: Instant,
         from: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+        fill: impl FnOnce(&mut [u8]) -> Option<Filled>,
     ) -> bool {
         let mut buffer = self.take_buffer();
         match fill(&mut buffer) {
-            Some(len) => {
-                self.dispatch(now, from, buffer, len);
+            Some(filled) => {
+                self.dispatch(now, from, buffer, filled);
                 true
             }
             None => {
@@ -219,7 +231,8 @@ impl Wire {
         buffer
     }
 
-    fn dispatch(&mut self, now: Instant, from: usize, mut buffer: Vec<u8>, len: usize) {
+    fn dispatch(&mut self, now: Instant, from: usize, mut buffer: Vec<u8>, filled: Filled) {
+        let Filled { len, source_qp } = filled;
         let departure = self.serialise(now, from, len);
         self.counters.sent += 1;
         if let Some((CapturePoint::Sent, recorder)) = &mut self.recording {
@@ -234,7 +247,9 @@ impl Wire {
             self.pool.push(buffer);
             return;
         }
-        let fate = self.faults.strike(now, from, &mut buffer[..len]);
+        let way = Way { from, to: self.station(&buffer[..len]), source_qp };
+        let fate = self.faults.strike(now, way, &mut buffer[..len]);
+        let len = len - fate.cut;
         self.note(fate);
         if fate.dropped {
             self.pool.push(buffer);
@@ -247,6 +262,12 @@ impl Wire {
             self.route(at, from, copy, len);
         }
         self.route(at, from, buffer, len);
+    }
+
+    /// The station a frame is for, if it is for one.
+    fn station(&self, frame: &[u8]) -> Option<usize> {
+        let mac = frame.first_chunk::<6>()?;
+        self.stations.iter().position(|station| station.0 == *mac)
     }
 
     /// When the last bit of a frame has left its sender.
@@ -271,6 +292,8 @@ impl Wire {
         self.counters.duplicated += u64::from(fate.duplicates > 0);
         self.counters.delayed += u64::from(fate.delay_ns > 0);
         self.counters.corrupted += u64::from(fate.corrupted);
+        self.counters.marked += u64::from(fate.marked);
+        self.counters.truncated += u64::from(fate.cut > 0);
         if let Some(frame) = self.log.as_mut().and_then(|log| log.last_mut()) {
             frame.fate = fate;
         }
@@ -285,7 +308,7 @@ impl Wire {
             return;
         };
         if mac[0] & 1 == 0 {
-            match self.stations.iter().position(|station| station.0 == mac) {
+            match self.station(&buffer[..len]) {
                 Some(to) => self.enqueue(InFlight { at, to, buffer, len }),
                 None => {
                     self.counters.unaddressed += 1;

@@ -11,7 +11,7 @@ use ferroce_stack::time::Instant;
 
 use super::NO_TAG;
 use crate::frame::fault::Rule;
-use crate::frame::striker::{Striker, Struck};
+use crate::frame::striker::Striker;
 use crate::frame::tap::Tap;
 use crate::link::{LinkCounters, count};
 use crate::sys;
@@ -36,7 +36,7 @@ impl Passage {
         counters: &Arc<LinkCounters>,
     ) -> io::Result<[Passage; 2]> {
         let tap = || capture.map(|path| Tap::open(path, clock())).transpose();
-        let [out, back] = Striker::of_nodes(faults, seed);
+        let [out, back] = Striker::of_passage(faults, seed);
         let passage = |tap, striker| Passage { tap, striker, counters: counters.clone() };
         Ok([passage(tap()?, out), passage(tap()?, back)])
     }
@@ -61,13 +61,13 @@ impl Passage {
         }
     }
 
-    /// Strikes a frame, and may change it; whether it goes on now.
-    pub fn strike(&mut self, now: Instant, frame: &mut [u8]) -> bool {
-        let Some(striker) = &mut self.striker else { return true };
+    /// Strikes a frame, and may change it; what of it goes on now, if it does.
+    pub fn strike<'a>(&mut self, now: Instant, frame: &'a mut [u8]) -> Option<&'a [u8]> {
+        let Some(striker) = &mut self.striker else { return Some(frame) };
         let lost = striker.lost();
-        let struck = striker.strike(now, frame);
+        let struck = striker.strike(now, None, frame);
         count(&self.counters.lost.injected, striker.lost() - lost);
-        struck == Struck::Passes
+        struck.passes.then(|| &frame[..struck.len])
     }
 
     /// When the next frame that was held back is due.

@@ -41,7 +41,7 @@ use ferroce_stack::wire::Mac;
 use ferroce_stack::{Config, Device, GidEntry, GidType};
 
 use crate::frame::fault::{Injector, Rule};
-use crate::frame::wire::{Link, Wire};
+use crate::frame::wire::{Filled, Link, Wire};
 use crate::memory::Arena;
 
 pub use connect::{Buffer, ConnectOptions, Endpoint, XrcPair, bring_up};
@@ -288,7 +288,11 @@ impl World {
                     break;
                 }
                 let now = self.now;
-                if !self.wire.transmit(now, node, |buffer| device.poll_transmit(now, buffer)) {
+                let fill = |buffer: &mut [u8]| {
+                    let len = device.poll_transmit(now, buffer)?;
+                    Some(Filled { len, source_qp: device.sender().map(|qpn| qpn.0) })
+                };
+                if !self.wire.transmit(now, node, fill) {
                     break;
                 }
                 sent = true;

@@ -1,6 +1,6 @@
 //! Faults of the link from the input: which frames are lost, come twice, late, or damaged.
 
-use ferroce::frame::fault::{Action, Class, Condition, Rule, Which};
+use ferroce::frame::fault::{Action, Class, Condition, Corruption, Place, Rule, Which};
 
 use crate::input::Input;
 
@@ -25,10 +25,10 @@ fn rule(input: &mut Input) -> Rule {
         3 => Action::Duplicate,
         4 => Action::Delay { nanos },
         5 => Action::Reorder { nanos },
-        6 => Action::Corrupt { byte: Some(usize::from(detail)) },
-        _ => Action::Corrupt { byte: None },
+        6 => Action::Corrupt(Corruption::of(Place::Byte(usize::from(detail)))),
+        _ => Action::Corrupt(Corruption::ANY_BIT),
     };
     let which = Which::Nth(first..=first + u64::from(what >> 4 & 3));
-    let from = Condition::From(usize::from(what >> 3 & 1));
+    let from = Condition::FromNode(usize::from(what >> 3 & 1));
     Rule { action, which, class: Class::default(), conditions: vec![from] }
 }
