@@ -10,7 +10,7 @@
 //! fabric = "lab"                     # a name, or a folder if it has a '/'
 //! pcap = "run.pcapng"                # record every frame
 //! fault = ["drop 1% of rc-send"]     # see `frame::rule`; or one text, rules parted by ';'
-//! seed = 7                           # decides all chance in faults
+//! seed = 7                           # decides all chance in faults; or "random"
 //! mtu = 4096                         # bytes
 //! link = "packet:eth0"               # to a network; see `link::LinkName`
 //! quirk = ["rxe-flush=192.0.2.7"]    # peers with ways of their own; see `quirk::Quirk`
@@ -24,6 +24,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
@@ -528,7 +529,13 @@ fn parse_fault(text: &str) -> Result<Vec<Rule>, String> {
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| format!("a whole number from 0 to {}", u64::MAX))
+    match text.trim() {
+        // The standard library seeds its maps from the system's randomness.
+        "random" => Ok(RandomState::new().hash_one(())),
+        text => {
+            text.parse().map_err(|_| format!("a whole number from 0 to {}, or 'random'", u64::MAX))
+        }
+    }
 }
 
 fn parse_mtu(text: &str) -> Result<Mtu, String> {
@@ -614,6 +621,14 @@ mod tests {
         assert_eq!(value(Key::Seed), ("6", Source::Variable("FERROCE_SEED")));
         assert_eq!(value(Key::Device), ("card", Source::File(file.0.clone())));
         assert_eq!((settings.mtu, settings.seed), (Some(Mtu::Mtu1024), 6));
+    }
+
+    #[test]
+    fn a_random_seed_is_another_each_time_and_told_as_a_number() {
+        let seed = || load(&[(Key::Seed, "random")], &[]).unwrap();
+        let [first, second] = [seed(), seed()];
+        assert_ne!(first.seed, second.seed);
+        assert_eq!(first.entry(Key::Seed).text, first.seed.to_string());
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! an RNR wait is shorter than T / 2, so all flows progress, which reloads the counter. A
 //! RETRY_EXC completion is therefore a fault of the transport. RNR retries are infinite.
 
-use ferroce::frame::fault::{Action as Fault, Class, Rule, Which};
+use ferroce::frame::fault::{Action as Fault, Class, Corruption, Rule, Which};
 use ferroce::frame::wire::Link;
 use ferroce::rand::Rng;
 use ferroce::world::{Addressing, ConnectOptions, WorldConfig};
@@ -307,7 +307,7 @@ fn plan_faults(rng: &mut Rng, timeout: u8) -> FaultPlan {
     let jitter_ns = pick(rng, &[2_000, 20_000, 100_000]);
     let reordered = pick(rng, &[0.02, 0.1, 1.0]);
     add(rng, Fault::Reorder { nanos: jitter_ns }, reordered);
-    add(rng, Fault::Corrupt { byte: None }, 0.03);
+    add(rng, Fault::Corrupt(Corruption::ANY_BIT), 0.03);
     faults.replays = rng.chance(0.4);
     faults
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use ferroce::config::{Flags, Key, Settings};
+use ferroce::frame::fault::Rule;
 use tracing_subscriber::EnvFilter;
 
 /// The flags of every command that has settings. Their values are judged where all others are.
@@ -26,10 +27,12 @@ pub struct SettingFlags {
     /// Record every frame: pcapng if FILE ends so, else pcap
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
-    /// What goes wrong on the link, such as 'drop 1% of rc-send; delay 2nd ack by 1ms'
+    /// What goes wrong on the link, such as 'drop 1% of rc-send; mark ce every 10th write;
+    /// corrupt rkey of 1st write-only with icrc fixed'; see docs/faults.md for all of it
     #[arg(long, value_name = "RULES")]
     fault: Vec<String>,
-    /// Decides which frames the chances in the rules strike [default: 1]
+    /// Decides which frames the chances in the rules strike; `random`: another each time, and said
+    /// on stderr [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<String>,
     /// Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: 4096]
@@ -88,6 +91,10 @@ impl SettingFlags {
         ];
         let values = given.into_iter().filter_map(|(key, text)| Some((key, text?))).collect();
         let settings = Settings::load_with(&Flags { config: self.config.clone(), values })?;
+        let is_random = |rule: &Rule| rule.is_random();
+        if self.seed.as_deref() == Some("random") && settings.fault.iter().any(is_random) {
+            eprintln!("ferroce: --seed {}", settings.seed);
+        }
         let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
             settings.refuse(Key::Log, format!("a filter such as info or ferroce=debug; {error}"))
         })?;

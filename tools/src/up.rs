@@ -50,7 +50,8 @@ need not be told: `ferroce run` in the same fabric finds the gateway.
 
 --pcap records the frames that pass as they are on the wire, and --fault strikes
 them: what is sent before it is recorded, what comes after. To the rules, frames
-that are sent are `from node 0`, and those that come `from node 1`.
+that are sent are `outgoing`, and those that come `incoming`. docs/faults.md has
+the whole language.
 
 Ends with a signal; prints then what it has counted. `ferroce stat` shows the same
 meanwhile. Exit status: 0, or 2 if the link cannot be opened or goes away.";

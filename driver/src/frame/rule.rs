@@ -1,17 +1,7 @@
-//! Fault rules as values, and as text: one rule a line, read aloud as it stands.
-//!
-//! ```text
-//! drop 3rd rc-read-response
-//! drop 1% of rc-send in bursts of 8
-//! duplicate psn 5 from 10.0.0.1
-//! delay 2nd ack by 100us
-//! corrupt rkey of 1st write-only with icrc fixed
-//! mark ce every 10th rc-write
-//! ```
-//!
-//! `docs/faults.md` has the grammar, each word and what a capture shows. Text and values are the
-//! same: [`Rule`] is [`FromStr`], and its [`Display`](fmt::Display) is what is read back as the
-//! same rule.
+//! Fault rules, as values and as text. Text and values are the same: [`Rule`] is [`FromStr`], and what
+//! its [`Display`](fmt::Display) writes is read back as the same rule. What follows is the whole
+//! language, `docs/faults.md`.
+#![doc = include_str!("../../../docs/faults.md")]
 
 mod display;
 mod field;

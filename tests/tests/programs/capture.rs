@@ -65,7 +65,67 @@ fn what_is_lost_is_sent_again() {
     pingpong(&fabric, &flags, 50).check().unwrap();
     let verdict = decode(&fabric, &capture, &["--verify"]);
     verdict.check().unwrap();
-    let resent = verdict.out.lines().filter_map(|line| line.trim().split_once(" retransmissions"));
-    let resent: u32 = resent.filter_map(|(count, _)| count.parse::<u32>().ok()).sum();
-    assert!(resent > 0, "{verdict}");
+    assert!(retransmissions(&verdict) > 0, "{verdict}");
+}
+
+/// As the verdict on a capture counts them.
+fn retransmissions(verdict: &Ended) -> u32 {
+    let lines = verdict.out.lines();
+    let resent = lines.filter_map(|line| line.trim().split_once(" retransmissions"));
+    resent.filter_map(|(count, _)| count.parse::<u32>().ok()).sum()
+}
+
+/// A field is changed and the ICRC right: the peer has to judge the key, and says that it is wrong.
+#[test]
+fn a_wrong_key_on_the_way_is_a_remote_access_error() {
+    if !have("ib_write_bw", "perftest") {
+        return;
+    }
+    let fabric = Fabric::new();
+    let port = free_port();
+    let command = |flags: &[&str]| {
+        let mut command = fabric.run_with(flags, "ib_write_bw");
+        command.args(["-F", "-n", "20", "-s", "64", "-p", &port.to_string()]);
+        command
+    };
+    let fault = ["--fault", "corrupt rkey of 1st write-only with icrc fixed"];
+    let pair = Pair::of(&mut command(&[]), port, command(&fault).arg("127.0.0.1"));
+    let said = format!("{}{}", pair.client.out, pair.client.err);
+    assert!(said.contains("status 10:"), "no IBV_WC_REM_ACCESS_ERR: {}", pair.client);
+}
+
+/// Marks change nothing for the program, and the capture shows them, on what was to be marked alone.
+#[test]
+fn marked_frames_arrive_and_are_seen_marked() {
+    if !have("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let fabric = Fabric::new();
+    let capture = fabric.home().join("marked.pcapng");
+    let path = capture.to_str().expect("a path of ours");
+    pingpong(&fabric, &["--pcap", path, "--fault", "mark ce rc-send-last"], 50).check().unwrap();
+    let json = decode(&fabric, &capture, &["--json"]);
+    let sends = json.out.lines().filter(|line| line.contains("\"RC SEND "));
+    let (marked, others): (Vec<&str>, Vec<&str>) =
+        sends.partition(|line| line.contains("\"ecn\":3"));
+    let is_last = |line: &&str| line.contains("\"RC SEND Last\"");
+    assert!(marked.len() >= 2 * 50 && marked.iter().all(is_last), "{json}");
+    assert!(!others.is_empty() && !others.iter().any(is_last), "{json}");
+    decode(&fabric, &capture, &["--verify"]).check().unwrap();
+}
+
+/// One program's rules are enough to lose frames both ways.
+#[test]
+fn a_program_loses_what_comes_where_its_rules_say_so() {
+    if !have("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let fabric = Fabric::new();
+    let capture = fabric.home().join("incoming.pcap");
+    let path = capture.to_str().expect("a path of ours");
+    let flags = ["--pcap", path, "--fault", "drop 7th rc-send incoming; delay 9th incoming by 1ms"];
+    pingpong(&fabric, &flags, 50).check().unwrap();
+    let verdict = decode(&fabric, &capture, &["--verify"]);
+    verdict.check().unwrap();
+    assert!(retransmissions(&verdict) > 0, "{verdict}");
 }

@@ -28,6 +28,7 @@ Examples:
   ferroce run -- ibv_devinfo -v
   ferroce run -- ib_write_bw &  ferroce run -- ib_write_bw localhost
   ferroce run --pcap run.pcapng --fault 'drop 1% of rc-send' -- ./my-test
+  ferroce run --fault 'drop 2nd ack incoming; mark ce every 10th write' -- ./my-test
   ferroce run --rsockets -- redis-server &      TCP programs, over RDMA
   ferroce run --addr 10.0.0.1 -- ./server       two hosts of a cluster,
   ferroce run --addr 10.0.0.2 -- ./client       in one fabric

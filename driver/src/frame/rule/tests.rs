@@ -123,6 +123,39 @@ fn errors_name_the_word_that_was_meant() {
     }
 }
 
+/// The lines of the document that are rules.
+fn documented() -> Vec<&'static str> {
+    let text = include_str!("../../../../docs/faults.md");
+    let blocks = text.split("\n```faults\n").skip(1);
+    blocks.flat_map(|block| block.split("\n```").next().unwrap_or_default().lines()).collect()
+}
+
+#[test]
+fn every_example_of_the_document_is_a_rule() {
+    let examples = documented();
+    assert!(examples.len() > 30, "{}", examples.len());
+    for text in &examples {
+        let rule: Rule = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(rule.to_string().parse(), Ok(rule), "{text}");
+    }
+    for action in ["drop", "duplicate", "delay", "reorder", "corrupt", "mark ce", "truncate"] {
+        assert!(examples.iter().any(|text| text.starts_with(action)), "{action} has no example");
+    }
+}
+
+#[test]
+fn every_word_is_in_the_document() {
+    let text = include_str!("../../../../docs/faults.md");
+    let fields = Field::ALL.iter().map(|field| format!("`{}`", field.name()));
+    let subjects = SUBJECTS.iter().map(|(word, _)| match word.strip_prefix("cm-") {
+        Some(message) => format!("\"{message}\""),
+        None => format!("\"{word}\""),
+    });
+    for word in fields.chain(subjects) {
+        assert!(text.contains(&word), "{word}");
+    }
+}
+
 #[test]
 fn a_script_has_comments() {
     let rules = Rule::parse_all("# nothing\n\ndrop 1st any # the first\n").unwrap();
