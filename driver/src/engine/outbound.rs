@@ -1,5 +1,5 @@
-//! Frames on their way out: faults, delays, and who they are for. Also what faults do to frames that
-//! have come for the device.
+//! Frames on their way out: faults, delays, and who they are for. Also what faults do to frames
+//! that have come for the device.
 
 use ferroce_stack::Device;
 use ferroce_stack::time::Instant;
@@ -124,7 +124,7 @@ impl Outbound {
         }
     }
 
-    /// Gives the device a frame that has come for it, unless a fault takes it away or holds it back.
+    /// Gives the device a frame that has come for it, unless a fault loses it or holds it back.
     #[inline]
     pub fn admit(&mut self, now: Instant, frame: &mut [u8], device: &mut Device<HostMemory>) {
         let len = match self.incoming {

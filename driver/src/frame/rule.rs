@@ -1,5 +1,5 @@
-//! Fault rules, as values and as text. Text and values are the same: [`Rule`] is [`FromStr`], and what
-//! its [`Display`](fmt::Display) writes is read back as the same rule. What follows is the whole
+//! Fault rules, as values and as text. Both say the same: [`Rule`] is [`FromStr`], and what its
+//! [`Display`](fmt::Display) writes is read back as the same rule. What follows is the whole
 //! language, `docs/faults.md`.
 #![doc = include_str!("../../../docs/faults.md")]
 

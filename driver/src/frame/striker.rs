@@ -48,8 +48,8 @@ impl Striker {
         })
     }
 
-    /// Those for one host, node 0: what it sends, and what it receives. The latter is struck only by
-    /// rules that ask for it: all else has been struck where it was sent.
+    /// Those for one host, node 0: what it sends, and what it receives. The latter is struck only
+    /// by rules that ask for it: all else has been struck where it was sent.
     pub fn of_host(rules: &[Rule], seed: u64) -> [Option<Striker>; 2] {
         let (incoming, outgoing): (Vec<Rule>, Vec<Rule>) =
             rules.iter().cloned().partition(Rule::is_incoming);

@@ -94,7 +94,7 @@ fn a_wrong_key_on_the_way_is_a_remote_access_error() {
     assert!(said.contains("status 10:"), "no IBV_WC_REM_ACCESS_ERR: {}", pair.client);
 }
 
-/// Marks change nothing for the program, and the capture shows them, on what was to be marked alone.
+/// Marks change nothing for the program; the capture shows them, on what was to be marked alone.
 #[test]
 fn marked_frames_arrive_and_are_seen_marked() {
     if !have("ibv_rc_pingpong", "ibverbs-utils") {

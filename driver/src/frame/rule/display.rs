@@ -151,7 +151,7 @@ fn write_opcodes(codes: &RangeInclusive<u8>, f: &mut Formatter<'_>) -> Result {
 /// In the largest unit that makes it a whole number.
 fn write_time(nanos: u64, f: &mut Formatter<'_>) -> Result {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    let whole = units.into_iter().find(|(_, unit)| nanos > 0 && nanos % unit == 0);
+    let whole = units.into_iter().find(|(_, unit)| nanos > 0 && nanos.is_multiple_of(*unit));
     let (name, unit) = whole.unwrap_or(("ns", 1));
     write!(f, "{}{name}", nanos / unit)
 }

@@ -132,7 +132,7 @@ impl<'a> Words<'a> {
         let is_of = |at: usize| ahead.get(at).is_some_and(|&(_, word)| word == "of");
         // As in "corrupt 5% of any", "corrupt psn of any" and "corrupt psn to 5 of any".
         let names_place = match ahead.first() {
-            Some(&(_, word)) if word == "byte" => true,
+            Some(&(_, "byte")) => true,
             Some(&(_, word)) if is_ordinal(word) || word == "every" => false,
             Some(&(_, word)) => {
                 is_of(1) || is_of(3) || Field::ALL.iter().any(|field| field.name() == word)
