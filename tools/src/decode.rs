@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, IsTerminal, LineWriter, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::capture::{Capture, Damage, Frame};
+use crate::ladder::{self, Recorder};
 use crate::packet::{self, Icrc, NonRoce, Packet};
 use crate::verify::{Finding, Report, Verifier};
 use crate::view::{self, PacketView, style};
@@ -19,6 +21,9 @@ Examples:
   ferroce decode --verify traffic.pcapng          follow each connection, judge it
   ferroce decode --json traffic.pcap | jq 'select(.psn == 7)'
   ferroce decode --json --verify traffic.pcap | tail -1 | jq .summary.flows
+  ferroce decode traffic.pcap --ladder traffic.svg
+  ferroce decode traffic.pcap --ladder traffic.html --flow 0x11,0x12 --by time
+  ferroce decode traffic.pcap --ladder part.svg --ladder-packets 100..150
   tcpdump -U -w - udp port 4791 | ferroce decode /dev/stdin
 
 A line of text: number of the frame, seconds since the first one, sender >
@@ -38,6 +43,12 @@ number of seconds since 1970 with nine decimals (a reader that makes it a double
 keeps a quarter of a microsecond); what has 64 bits (addresses, atomic operands)
 is hexadecimal text. With --verify, packets that have any carry `findings`;
 `summary.unattached` holds those of frames not shown, or judged at the end.
+
+--ladder draws the ends as columns and each packet as an arrow, with what --verify
+finds: what was lost, sent again, refused. An HTML page also has every header
+field, and flows to switch on and off; it needs nothing but itself. A picture has
+at most 2,000 packets and says how many it leaves out. Lines of text come only
+with --verify or --json as well.
 
 Exit status: 0 no violation, 1 violations found (with --verify), 2 the arguments
 are wrong, the file could not be read at all, or the output could not be written.
@@ -59,6 +70,8 @@ pub struct Arguments {
     /// The capture holds every frame sent: what it lacks is a violation
     #[arg(long, requires = "verify")]
     complete: bool,
+    #[command(flatten)]
+    ladder: ladder::Arguments,
 }
 
 /// How a decoded file turned out.
@@ -110,17 +123,20 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
     let capture = Capture::open(&arguments.file)?;
     let options =
         Options { json: arguments.json, verify: arguments.verify, complete: arguments.complete };
-    let stdout = anstream::AutoStream::auto(io::stdout().lock());
-    // A person who watches wants each line at once; a file wants blocks.
-    let mut out: Box<dyn Write> = match io::stdout().is_terminal() {
-        true => Box::new(LineWriter::new(stdout)),
-        false => Box::new(BufWriter::new(stdout)),
-    };
-    let decoded = decode(capture, options, &mut *out).and_then(|summary| {
-        out.flush()?;
-        Ok(summary)
+    let output = arguments.ladder.ladder.as_ref();
+    let mut out = output_for(output.is_none() || arguments.json || arguments.verify);
+    let recorder = output.map(|_| {
+        let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str());
+        Recorder::new(arguments.ladder.options(&name.to_string_lossy()))
     });
-    match decoded {
+    let decoded = decode_into(capture, options, recorder, &mut *out).and_then(|decoded| {
+        out.flush()?;
+        Ok(decoded)
+    });
+    if let (Ok((_, Some((events, options)))), Some(output)) = (&decoded, output) {
+        ladder::write(output, events, options)?;
+    }
+    match decoded.map(|(summary, _)| summary) {
         // Whoever reads (`head`) has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Clean),
         Err(error) => Err(error).context("cannot write"),
@@ -133,6 +149,17 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
             }
             Ok(summary.outcome())
         }
+    }
+}
+
+/// Where lines go: nowhere unless they are `wanted`.
+fn output_for(wanted: bool) -> Box<dyn Write> {
+    let stdout = anstream::AutoStream::auto(io::stdout().lock());
+    // A person who watches wants each line at once; a file wants blocks.
+    match io::stdout().is_terminal() {
+        _ if !wanted => Box::new(io::sink()),
+        true => Box::new(LineWriter::new(stdout)),
+        false => Box::new(BufWriter::new(stdout)),
     }
 }
 
@@ -153,9 +180,28 @@ pub struct Options {
 ///
 /// If `out` cannot be written.
 pub fn decode(capture: Capture, options: Options, out: &mut dyn Write) -> io::Result<Summary> {
+    decode_into(capture, options, None, out).map(|(summary, _)| summary)
+}
+
+/// What a ladder is drawn from.
+type Drawing = (Vec<ferroce_ladder::Event>, ferroce_ladder::Options);
+
+/// Decodes a capture to `out`, and to `recorder` for a ladder, whose drawing is returned.
+///
+/// # Errors
+///
+/// If `out` cannot be written.
+pub fn decode_into(
+    capture: Capture,
+    options: Options,
+    recorder: Option<Recorder>,
+    out: &mut dyn Write,
+) -> io::Result<(Summary, Option<Drawing>)> {
+    let follows = options.verify || recorder.is_some();
     let mut decoder = Decoder {
         options,
-        verifier: options.verify.then(|| Verifier::new(options.complete)),
+        verifier: follows.then(|| Verifier::new(options.complete)),
+        recorder,
         summary: Summary::new(),
         unattached: Vec::new(),
         start_ns: None,
@@ -172,6 +218,7 @@ pub fn decode(capture: Capture, options: Options, out: &mut dyn Write) -> io::Re
 struct Decoder {
     options: Options,
     verifier: Option<Verifier>,
+    recorder: Option<Recorder>,
     summary: Summary,
     /// Findings about frames that are not shown.
     unattached: Vec<Finding>,
@@ -182,13 +229,27 @@ impl Decoder {
     fn frame(&mut self, frame: &Frame, out: &mut dyn Write) -> io::Result<()> {
         self.summary.frames += 1;
         self.start_ns = self.start_ns.or(frame.time_ns);
-        match packet::with_packet(frame, |packet| self.packet(packet, out)) {
+        match packet::with_packet(frame, |packet| self.packet(frame, packet, out)) {
             Ok(written) => written,
-            Err(kind) => self.non_roce(frame.index, kind, out),
+            Err(kind) => self.non_roce(frame, kind, out),
         }
     }
 
-    fn packet(&mut self, packet: &Packet<'_>, out: &mut dyn Write) -> io::Result<()> {
+    /// Hands a frame to the recorder of a ladder.
+    fn record(&mut self, frame: &Frame, packet: Option<&Packet<'_>>, findings: &[Finding]) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let (start_ns, time_ns) = (self.start_ns.unwrap_or_default(), frame.time_ns);
+        let since_ns = time_ns.map_or(0, |time_ns| time_ns.saturating_sub(start_ns));
+        recorder.frame(frame, packet, Duration::from_nanos(since_ns));
+        findings.iter().for_each(|finding| recorder.finding(finding));
+    }
+
+    fn packet(
+        &mut self,
+        frame: &Frame,
+        packet: &Packet<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         self.summary.roce += 1;
         let count = match packet.icrc {
             Icrc::Ok => &mut self.summary.icrc.ok,
@@ -196,8 +257,12 @@ impl Decoder {
             Icrc::Truncated => &mut self.summary.icrc.truncated,
         };
         *count += 1;
-        let findings =
+        let mut findings =
             self.verifier.as_mut().map_or(Vec::new(), |verifier| verifier.packet(packet));
+        self.record(frame, Some(packet), &findings);
+        if !self.options.verify {
+            findings.clear();
+        }
         if self.options.json {
             return json_line(out, &PacketView::new(packet, findings));
         }
@@ -205,12 +270,16 @@ impl Decoder {
         findings.iter().try_for_each(|finding| writeln!(out, "{}", view::finding_line(finding)))
     }
 
-    fn non_roce(&mut self, index: u64, kind: NonRoce, out: &mut dyn Write) -> io::Result<()> {
+    fn non_roce(&mut self, frame: &Frame, kind: NonRoce, out: &mut dyn Write) -> io::Result<()> {
         *self.summary.non_roce.entry(kind.name()).or_default() += 1;
         let (NonRoce::Malformed(discard), Some(verifier)) = (kind, &mut self.verifier) else {
             return Ok(());
         };
-        let finding = verifier.malformed(index, discard.name());
+        let finding = verifier.malformed(frame.index, discard.name());
+        self.record(frame, None, std::slice::from_ref(&finding));
+        if !self.options.verify {
+            return Ok(());
+        }
         if self.options.json {
             self.unattached.push(finding);
             return Ok(());
@@ -218,8 +287,11 @@ impl Decoder {
         writeln!(out, "{}", view::finding_line(&finding))
     }
 
-    fn finish(mut self, out: &mut dyn Write) -> io::Result<Summary> {
-        self.summary.report = self.verifier.map(Verifier::finish);
+    fn finish(mut self, out: &mut dyn Write) -> io::Result<(Summary, Option<Drawing>)> {
+        let report = self.verifier.map(Verifier::finish);
+        let drawing = self.recorder.zip(report.as_ref());
+        let drawing = drawing.map(|(recorder, report)| recorder.finish(report));
+        self.summary.report = report.filter(|_| self.options.verify);
         if let Some(report) = &mut self.summary.report {
             report.unattached.splice(..0, self.unattached);
         }
@@ -228,7 +300,7 @@ impl Decoder {
         } else {
             self.summary.write_text(out)?;
         }
-        Ok(self.summary)
+        Ok((self.summary, drawing))
     }
 }
 

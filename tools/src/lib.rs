@@ -1,8 +1,8 @@
 //! What the `ferroce` command is made of, apart from its command line.
 //!
 //! [`decode`] reads a [`capture`], takes off each frame's [`link`] header, takes the [`packet`]
-//! apart, lets [`verify`] follow its connection, and shows it through [`view`]. [`demo`] makes such
-//! traffic: every operation, between two nodes in one process.
+//! apart, lets [`verify`] follow its connection, and shows it through [`view`], or draws it
+//! as a [`ladder`]. [`demo`] makes such traffic: every operation, between two nodes in one process.
 //!
 //! [`run`] starts an unmodified program over our library, with what [`settings`] say; [`devices`]
 //! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
@@ -18,6 +18,7 @@ pub mod demo;
 pub mod devices;
 pub mod env;
 pub mod install;
+pub mod ladder;
 pub mod link;
 pub mod mad;
 pub mod packet;

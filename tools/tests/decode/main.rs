@@ -1,5 +1,6 @@
 //! `ferroce decode`: every recorded packet has its JSON object, and no file makes it fail.
 
+mod ladder;
 mod support;
 mod verify;
 
