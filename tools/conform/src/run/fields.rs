@@ -1,0 +1,249 @@
+//! The fields and words that sentences can have.
+
+use super::make;
+
+/// Beside those of the frame, in `peer sends`.
+pub(crate) const OF_PEER: &[&str] = &["on", "as"];
+
+/// In expectations of frames, completions and events.
+pub(crate) const OF_EXPECTATION: &[&str] = &["on", "within", "after", "optional"];
+
+/// Of a completion.
+pub(crate) const COMPLETION: &[&str] =
+    &["status", "opcode", "length", "imm", "invalidated", "source-qp"];
+
+/// Attributes of a QP, which `qp` and `moves` can change.
+const ATTRIBUTES: &[&str] = &[
+    "mtu",
+    "access",
+    "send-psn",
+    "receive-psn",
+    "timeout",
+    "retries",
+    "rnr-retries",
+    "rnr-timer",
+    "initiator-depth",
+    "responder-depth",
+    "traffic-class",
+    "flow-label",
+    "hop-limit",
+    "sl",
+    "qkey",
+];
+
+/// What can be made, with its fields.
+pub(crate) const OBJECTS: [(&str, &[&[&str]]); 5] = [
+    ("memory", &[&["access", "read-only", "at", "holds", "domain", "refused"]]),
+    (
+        "qp",
+        &[
+            ATTRIBUTES,
+            &["state", "srq", "domain", "send-queue", "receive-queue", "inline", "signal-all"],
+            &["refused"],
+        ],
+    ),
+    ("srq", &[&["xrc", "limit", "domain", "refused"]]),
+    ("window", &[&["domain", "refused"]]),
+    ("domain", &[&["refused"]]),
+];
+
+/// What the target does, with its fields; `posts` has those of the work request.
+pub(crate) const VERBS: [(&str, &[&[&str]]); 8] = [
+    ("moves", &[ATTRIBUTES, &["refused"]]),
+    ("destroys", &[&["refused"]]),
+    ("deregisters", &[&["refused"]]),
+    ("reregisters", &[&["access", "read-only", "domain", "refused"]]),
+    ("arms", &[&["refused"]]),
+    ("joins", &[&["on", "refused"]]),
+    ("leaves", &[&["on", "refused"]]),
+    ("stores", &[&["in"]]),
+];
+
+/// Work requests, with their fields.
+pub(crate) const WORK_REQUESTS: [(&str, &[&str]); 10] = [
+    (
+        "send",
+        &[
+            "from",
+            "offset",
+            "length",
+            "lkey",
+            "inline",
+            "unsignaled",
+            "solicited",
+            "fence",
+            "imm",
+            "invalidate",
+            "destination",
+            "qkey",
+            "srq",
+        ],
+    ),
+    (
+        "write",
+        &[
+            "from",
+            "offset",
+            "length",
+            "lkey",
+            "inline",
+            "unsignaled",
+            "solicited",
+            "fence",
+            "imm",
+            "to",
+            "key",
+            "srq",
+        ],
+    ),
+    (
+        "read",
+        &[
+            "from",
+            "into",
+            "offset",
+            "length",
+            "lkey",
+            "unsignaled",
+            "solicited",
+            "fence",
+            "to",
+            "key",
+            "srq",
+        ],
+    ),
+    (
+        "compare-swap",
+        &[
+            "from",
+            "into",
+            "offset",
+            "length",
+            "lkey",
+            "unsignaled",
+            "solicited",
+            "fence",
+            "to",
+            "key",
+            "compare",
+            "swap",
+            "srq",
+        ],
+    ),
+    (
+        "fetch-add",
+        &[
+            "from",
+            "into",
+            "offset",
+            "length",
+            "lkey",
+            "unsignaled",
+            "solicited",
+            "fence",
+            "to",
+            "key",
+            "add",
+            "srq",
+        ],
+    ),
+    ("atomic-write", &["unsignaled", "solicited", "fence", "to", "key", "value", "srq"]),
+    (
+        "flush",
+        &["unsignaled", "solicited", "fence", "to", "key", "length", "level", "placement", "srq"],
+    ),
+    ("bind", &["window", "memory", "offset", "length", "access", "unsignaled", "fence"]),
+    ("invalidate", &["key", "unsignaled", "fence", "solicited"]),
+    ("receive", &["to", "into", "offset", "length", "lkey"]),
+];
+
+/// Verbs of connection management, with their fields.
+pub(crate) const CM_VERBS: [(&str, &[&[&str]]); 8] = [
+    ("listens", &[&["datagrams", "backlog", "refused"]]),
+    (
+        "connects",
+        &[
+            BINDING,
+            &["as", "datagrams", "service", "retry-count", "ack-timeout", "traffic-class"],
+            &["private-data", "refused"],
+        ],
+    ),
+    ("accepts", &[BINDING, &["qkey", "private-data", "refused"]]),
+    ("confirms", &[&["private-data", "refused"]]),
+    ("rejects", &[&["reason", "information", "private-data", "refused"]]),
+    ("prolongs", &[&["refused"]]),
+    ("notifies", &[&["refused"]]),
+    ("disconnects", &[&["private-data", "refused"]]),
+];
+
+/// What a connection binds.
+const BINDING: &[&str] =
+    &["qp", "qpn", "psn", "responder-resources", "initiator-depth", "rnr-retry-count"];
+
+/// In reports, beside their numbers.
+pub(crate) const OF_REPORT: &[&str] = &["as", "private-data", "private-data-length", "information"];
+
+/// Words of `status`.
+pub(crate) const STATUSES: &[&str] = &[
+    "success",
+    "local-length",
+    "local-qp-operation",
+    "local-protection",
+    "flushed",
+    "memory-window-bind",
+    "bad-response",
+    "local-access",
+    "remote-invalid-request",
+    "remote-access",
+    "remote-operation",
+    "retry-exceeded",
+    "rnr-retry-exceeded",
+    "local-eec-operation",
+    "local-rdd-violation",
+    "remote-invalid-rd-request",
+    "remote-aborted",
+    "invalid-eec-number",
+    "invalid-eec-state",
+    "fatal",
+    "response-timeout",
+    "general",
+];
+
+/// Words of `opcode`.
+pub(crate) const OPCODES: &[&str] = &[
+    "send",
+    "write",
+    "read",
+    "compare-swap",
+    "fetch-add",
+    "bind",
+    "invalidate",
+    "flush",
+    "atomic-write",
+    "receive",
+    "receive-write-imm",
+];
+
+/// Asynchronous events.
+pub(crate) const EVENTS: &[&str] = &[
+    "qp-fatal",
+    "qp-request-error",
+    "qp-access-error",
+    "communication-established",
+    "send-queue-drained",
+    "last-wqe-reached",
+    "srq-limit-reached",
+    "srq-error",
+    "cq-error",
+];
+
+/// States of a QP.
+pub(crate) const STATES: &[&str] = &["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
+
+/// Services of a QP.
+pub(crate) const SERVICES: &[&str] = &["rc", "uc", "ud", "xrc-send", "xrc-receive"];
+
+/// Words of `access`.
+pub(crate) fn access() -> Vec<&'static str> {
+    make::ACCESS.iter().map(|&(name, _)| name).collect()
+}
