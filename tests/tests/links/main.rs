@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod addressing;
+mod conform;
 mod connections;
 mod flood;
 mod interop;

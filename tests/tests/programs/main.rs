@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod bindings;
 mod capture;
 mod connections;

@@ -1,0 +1,99 @@
+//! What completes and happens, in the words of scenarios.
+
+use ferroce_conform::target::{Completion, Event};
+use ferroce_stack::verbs::QpType;
+use ferroce_verbs::layout::{IbvAsyncEvent, IbvWc, zeroed};
+
+use crate::error::{CallError, UNSUPPORTED};
+use crate::scenario::Scenario;
+use crate::words::{self, Subject};
+
+/// Completions taken at a time.
+const BATCH: usize = 32;
+
+/// `enum ibv_wc_flags`.
+const WITH_IMM: u32 = 1 << 1;
+const WITH_INV: u32 = 1 << 3;
+/// Of `ibv_wc_opcode`: a receive.
+const RECEIVE: i32 = 1 << 7;
+
+impl Scenario<'_> {
+    /// Everything that has completed.
+    ///
+    /// # Errors
+    /// If the completion queue is broken.
+    pub fn completions(&self) -> Result<Vec<Completion>, CallError> {
+        // SAFETY: the queue is there, and its context open.
+        let poll = unsafe { (*(*self.cq).context).ops.poll_cq }.ok_or(UNSUPPORTED)?;
+        let mut all = Vec::new();
+        loop {
+            let mut batch: [IbvWc; BATCH] = [zeroed(); BATCH];
+            // SAFETY: the queue is there, the batch has so much room.
+            let count = unsafe { poll(self.cq, BATCH as i32, batch.as_mut_ptr()) };
+            let Ok(count) = usize::try_from(count) else {
+                return Err(CallError::Wrong(format!("the completion queue says {count}")));
+            };
+            all.extend(batch.iter().take(count).map(|wc| self.completion(wc)));
+            if count < BATCH {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn completion(&self, wc: &IbvWc) -> Completion {
+        let (qp, service) = match self.qp_of(wc.qp_num) {
+            Some((name, service)) => (name.to_owned(), Some(service)),
+            None => (format!("qp-{:#x}", wc.qp_num), None),
+        };
+        let is_success = wc.status == 0;
+        let has = |flag: u32| is_success && wc.wc_flags & flag != 0;
+        let tells_source = matches!(service, Some(QpType::Ud | QpType::XrcRecv));
+        let is_receive = is_success && wc.opcode & RECEIVE != 0;
+        Completion {
+            qp,
+            wr_id: wc.wr_id,
+            status: words::status(wc.status),
+            opcode: words::opcode(wc.opcode),
+            length: if is_success { wc.byte_len } else { 0 },
+            imm: has(WITH_IMM).then_some(wc.imm_data.to_ne_bytes()),
+            invalidated: has(WITH_INV).then_some(wc.imm_data),
+            source_qp: (tells_source && is_receive).then_some(wc.src_qp),
+        }
+    }
+
+    /// Takes the next asynchronous event, if there is one; what is no part of a scenario is passed
+    /// over.
+    pub fn event(&self) -> Option<Event> {
+        let library = &self.device.library;
+        loop {
+            let mut event: IbvAsyncEvent = zeroed();
+            // SAFETY: the device is open, the event is the verb's to fill; it does not block.
+            let code =
+                unsafe { (library.ibv_get_async_event)(self.device.context, &raw mut event) };
+            if code != 0 {
+                return None;
+            }
+            let told = words::event(event.event_type)
+                .and_then(|(word, subject)| self.about(word, subject, event.element));
+            // SAFETY: the event has just been taken.
+            unsafe { (library.ibv_ack_async_event)(&raw mut event) };
+            if told.is_some() {
+                return told;
+            }
+        }
+    }
+
+    /// An event about one of the objects; none if it is of a scenario before.
+    fn about(&self, word: &str, subject: Subject, element: usize) -> Option<Event> {
+        let of = match subject {
+            Subject::Qp => Some(self.qps.latest().find(|qp| qp.is(element))?.name.clone()),
+            Subject::Srq => {
+                let srq = self.srqs.latest().find(|srq| srq.object.addr() == element)?;
+                Some(srq.name.clone())
+            }
+            Subject::Cq if self.cq.addr() != element => return None,
+            Subject::Cq | Subject::Device => None,
+        };
+        Some(Event { event: word.to_owned(), of })
+    }
+}
