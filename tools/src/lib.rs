@@ -6,13 +6,17 @@
 //!
 //! [`run`] starts an unmodified program over our library, with what [`settings`] say; [`devices`]
 //! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
-//! puts all of it in place. [`up`] leads from a fabric to a real network. [`stat`] shows what the
-//! processes of a fabric count, [`ports`] where they listen.
+//! puts all of it in place. [`up`] leads from a fabric to a real network. [`conform`] judges an
+//! implementation by scenarios. [`stat`] shows what the
+//! processes of a fabric count, [`ports`] where they listen. [`agent`] calls verbs for a runner of
+//! scenarios elsewhere.
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod capture;
 pub mod config;
+pub mod conform;
 pub mod decode;
 pub mod demo;
 pub mod devices;

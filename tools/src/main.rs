@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use ferroce_tools::decode::{self, Outcome};
-use ferroce_tools::{config, demo, devices, env, install, ports, run, stat, up};
+use ferroce_tools::{agent, config, conform, demo, devices, env, install, ports, run, stat, up};
 
 /// RoCE v2 in userspace: run RDMA programs, and look at their traffic packet by packet.
 #[derive(Debug, Parser)]
@@ -29,8 +29,10 @@ enum Command {
     TryNamespace,
     Demo(demo::Arguments),
     Decode(decode::Arguments),
+    Conform(conform::Arguments),
     Stat(stat::Arguments),
     Ports(ports::Arguments),
+    ConformAgent(agent::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -53,8 +55,10 @@ fn main() -> ExitCode {
             false => Outcome::Violations,
         }),
         Command::Decode(arguments) => decode::run(&arguments),
+        Command::Conform(arguments) => conform::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments).map(|()| Outcome::Clean),
         Command::Ports(arguments) => ports::run(&arguments).map(|()| Outcome::Clean),
+        Command::ConformAgent(arguments) => agent::run(&arguments).map(|()| Outcome::Clean),
     };
     match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
