@@ -58,8 +58,8 @@ of it, the frames as pcapng, and a ladder diagram of them as SVG.
 `NAME: REASON` for each scenario that it is expected to fail, with the evidence;
 lines with # are comments. `never raises EVENT: REASON` is about all scenarios:
 the event is not waited for. `does not survive NAME: REASON` is about a scenario
-that would end the implementation, and is not carried out. Such a failure counts as a deviation. A scenario that
-passes although it is listed is told of.
+that would end the implementation, and is not carried out. Such a failure counts
+as a deviation. A scenario that passes although it is listed is told of.
 
 JSON: an object a line for each scenario, with `status` passed, failed, deviates
 or skipped, then {\"summary\": ...}.

@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use serde::Deserialize;
-use wait_timeout::ChildExt;
 
 /// What the copy is made of.
 const SOURCES: [&str; 8] =
@@ -20,8 +19,10 @@ const SOURCES: [&str; 8] =
 const LEFT_OUT: [&str; 3] = ["captures", "corpus", "target"];
 /// Which mutant is on, for the program that is built.
 const SWITCH: &str = "FERROCE_MUTANT";
-/// A suite that is not through by then has met a mutant that never ends.
-const FOR_EVER: Duration = Duration::from_secs(300);
+/// Processor time of the suite, several times what it takes: else it has met a mutant that never ends.
+const SECONDS: u32 = 30;
+/// What ends a process that has used its processor time.
+const SIGXCPU: i32 = 24;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,21 +180,20 @@ enum Outcome {
 }
 
 fn run(judge: &Path, scenarios: &Path, mutant: Option<usize>) -> Outcome {
-    let mut command = Command::new(judge);
-    command.arg(scenarios).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    command.env_remove(SWITCH);
+    // Its processor time is limited, not its time: a slow machine ends nothing.
+    let limited = format!("ulimit -t {SECONDS} && exec \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, "sh"]).arg(judge).arg(scenarios);
+    command.stdin(Stdio::null()).stderr(Stdio::null()).env_remove(SWITCH);
     if let Some(number) = mutant {
         command.env(SWITCH, number.to_string());
     }
-    let mut child = command.spawn().expect("judge");
-    if child.wait_timeout(FOR_EVER).expect("judge").is_none() {
-        child.kill().expect("judge");
-        child.wait().expect("judge");
-        return Outcome::Hung;
-    }
-    let output = child.wait_with_output().expect("judge");
+    let output = command.output().expect("judge");
     if output.status.success() {
         return Outcome::Passed;
     }
-    Outcome::Caught(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    match output.status.signal() {
+        Some(SIGXCPU) => Outcome::Hung,
+        _ => Outcome::Caught(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+    }
 }
