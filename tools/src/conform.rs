@@ -13,7 +13,7 @@ use ferroce_conform::known::Known;
 use ferroce_conform::report::{
     Junit, Totals, case_json, explain, summary_json, write_evidence, write_totals,
 };
-use ferroce_conform::run::Options;
+use ferroce_conform::run::{Options, Verdict};
 use ferroce_conform::session::{self, Judged, Status};
 use ferroce_conform::suite::{Case, Suite};
 use ferroce_conform::wire::{WireOptions, WireTarget};
@@ -30,13 +30,13 @@ Examples:
   ferroce conform --memory --tag psn --tag rnr    those with one of these tags
   ferroce conform --memory mine.scenario          a file of your own
   ferroce conform --link packet:eth0 --target 192.0.2.1 -v  an implementation on the wire
-  ferroce conform --check mine.scenario           is it written right?
+  ferroce conform --check mine.scenario           is it written right? (judges nothing)
   ferroce conform --list                          what there is
   ferroce conform --memory --json | jq 'select(.status == \"failed\")'
   ferroce conform --memory --junit report.xml --output evidence
 
 A scenario says what a peer sends and what the implementation must then do;
-docs/scenarios.md describes the language. NAME is the file's and the scenario's
+docs/scenarios.md describes the language, and begins with how to write one. NAME is the file's and the scenario's
 name with a slash between, or one of the two; * stands for anything, ? for one
 character. With a FILE or folder, names choose among its scenarios; else among
 those of the suite, which is built in.
@@ -51,8 +51,9 @@ conform-agent` there, over TCP, which need not be on the same network. The peer
 has the interface's address, or with --addr one of its own that nobody else has.
 
 Of a scenario that fails, the sentence is shown that was not met, the rule it
-rests on, what came instead, and what happened before. --output writes the whole
-of it, the frames as pcapng, and a ladder diagram of them as SVG.
+rests on, what came instead, field by field, and what happened before. --output
+writes that, the frames as pcapng, and a drawing of them, as DIR/FILE/SCENARIO.txt,
+.pcapng and .svg; `ferroce decode` reads the frames.
 
 --known names a file of what is known of an implementation: a line
 `NAME: REASON` for each scenario that it is expected to fail, with the evidence;
@@ -75,7 +76,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE|NAME")]
     scenarios: Vec<String>,
     /// Judge our own stack, in memory, on a virtual clock
-    #[arg(long, required_unless_present_any = ["link", "list", "check"])]
+    #[arg(long)]
     memory: bool,
     /// Judge an implementation on the wire of this link: packet:IFACE or xdp:IFACE
     #[arg(long, value_name = "LINK", requires = "target", conflicts_with = "memory")]
@@ -110,10 +111,10 @@ pub struct Arguments {
     /// Tell of every scenario, not only of those that failed
     #[arg(short, long)]
     verbose: bool,
-    /// List the scenarios, and carry out none
+    /// List the scenarios with their tags, and carry out none
     #[arg(long, conflicts_with_all = ["memory", "link", "check"])]
     list: bool,
-    /// Say whether the scenarios are written right, and carry out none
+    /// Say whether the scenarios are written right, and judge nothing by them
     #[arg(long, conflicts_with_all = ["memory", "link"])]
     check: bool,
 }
@@ -123,31 +124,70 @@ pub struct Arguments {
 /// # Errors
 /// If a scenario is not known or wrongly written, or something cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<Outcome> {
+    if !(arguments.memory || arguments.link.is_some() || arguments.list || arguments.check) {
+        bail!(
+            "what is to be judged? --memory: our own stack; --link LINK --target IP: an \
+             implementation on the wire"
+        );
+    }
     let suite = load(arguments)?;
     for problem in &suite.problems {
         // Nobody may be there to be told.
         let _ = writeln!(io::stderr(), "{problem}");
     }
     let mut out = io::stdout().lock();
-    let outcome = carry_out(arguments, &suite.cases, &mut out);
-    match outcome {
+    match carry_out(arguments, &suite.cases, &mut out) {
         Err(error) if is_broken_pipe(&error) => Ok(Outcome::Clean),
-        Ok(_) if !suite.problems.is_empty() => {
-            bail!("{} mistakes in scenarios", suite.problems.len())
-        }
-        outcome => outcome,
+        Err(error) => Err(error),
+        Ok(Carried { failed, mistakes }) => match mistakes + suite.problems.len() {
+            0 if failed => Ok(Outcome::Violations),
+            0 => Ok(Outcome::Clean),
+            mistakes => bail!("{} in scenarios", counted(mistakes, "mistake")),
+        },
     }
 }
 
-fn carry_out(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<Outcome> {
-    if arguments.list {
-        return list(cases, arguments.json, out).context("cannot write");
+/// What came of the scenarios.
+#[derive(Default)]
+struct Carried {
+    /// One at least was not passed.
+    failed: bool,
+    /// Scenarios that cannot be carried out as they are written.
+    mistakes: usize,
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
-    if !arguments.check {
-        return judge(arguments, cases, out);
+}
+
+fn carry_out(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<Carried> {
+    match (arguments.list, arguments.check) {
+        (true, _) => list(cases, arguments.json, out).context("cannot write"),
+        (_, true) => check(arguments, cases, out),
+        _ => judge(arguments, cases, out),
     }
-    writeln!(out, "{} scenarios are written right", cases.len()).context("cannot write")?;
-    Ok(Outcome::Clean)
+}
+
+/// Plays scenarios in memory, to find what is only known then: objects, sizes, values.
+fn check(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<Carried> {
+    let known = Known::default();
+    let mut mistakes = 0;
+    session::run_in_memory(cases, &known, jobs(arguments), |judged| -> Result<()> {
+        if let Verdict::Invalid(error) = &judged.outcome.verdict {
+            mistakes += 1;
+            let _ = writeln!(io::stderr(), "{}", judged.case.problem(error));
+        }
+        Ok(())
+    })?;
+    let right = match cases.len() - mistakes {
+        1 => "1 scenario is".to_owned(),
+        right => format!("{right} scenarios are"),
+    };
+    writeln!(out, "{right} written right").context("cannot write")?;
+    Ok(Carried { failed: false, mistakes })
 }
 
 /// Whether whoever reads (`head`) has seen enough.
@@ -166,19 +206,25 @@ fn load(arguments: &Arguments) -> Result<Suite> {
         false => Suite::default(),
     };
     for path in paths {
+        let before = suite.cases.len() + suite.problems.len();
         suite.load(Path::new(path)).with_context(|| format!("cannot read {path}"))?;
+        if suite.cases.len() + suite.problems.len() == before {
+            bail!("no file in {path} has a name that ends in .scenario");
+        }
     }
     let names: Vec<String> = names.into_iter().cloned().collect();
-    suite.choose(&names, &arguments.tag).map_err(anyhow::Error::msg)?;
-    if suite.cases.is_empty() && suite.problems.is_empty() {
-        bail!("there are no such scenarios");
+    match suite.choose(&names, &arguments.tag) {
+        Ok(()) => {}
+        // One that cannot be read may have it.
+        Err(_) if !suite.problems.is_empty() => suite.cases.clear(),
+        Err(error) => bail!(error),
     }
     Ok(suite)
 }
 
-fn list(cases: &[Case], json: bool, out: &mut dyn Write) -> io::Result<Outcome> {
+fn list(cases: &[Case], json: bool, out: &mut dyn Write) -> io::Result<Carried> {
     let width = cases.iter().map(|case| case.name.len()).max().unwrap_or_default();
-    for Case { name, file, scenario } in cases {
+    for Case { name, file, scenario, .. } in cases {
         let tags: Vec<&str> = scenario.tags.iter().map(|tag| tag.value.as_str()).collect();
         let needs: Vec<&str> = scenario.needs.iter().map(|need| need.value.as_str()).collect();
         let title = &scenario.title;
@@ -195,13 +241,13 @@ fn list(cases: &[Case], json: bool, out: &mut dyn Write) -> io::Result<Outcome> 
                     "needs": needs,
                 })
             )?,
-            false => writeln!(out, "{name:width$}  {title}")?,
+            false => writeln!(out, "{name:width$}  {title} [{}]", tags.join(" "))?,
         }
     }
-    Ok(Outcome::Clean)
+    Ok(Carried::default())
 }
 
-fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<Outcome> {
+fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<Carried> {
     let known = match &arguments.known {
         None => Known::default(),
         Some(path) => {
@@ -212,7 +258,8 @@ fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<O
                 .with_context(|| path.display().to_string())?
         }
     };
-    let mut teller = Teller { arguments, totals: Totals::default(), junit: Junit::default(), out };
+    let (totals, junit) = (Totals::default(), Junit::default());
+    let mut teller = Teller { arguments, totals, mistakes: 0, junit, out };
     match wire(arguments) {
         Some(options) => {
             let mut target = WireTarget::open(&options)?;
@@ -221,8 +268,7 @@ fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<O
             session::run_on(&mut target, &options, cases, &known, tell)?;
         }
         None => {
-            let jobs = arguments.jobs.map(usize::from).unwrap_or_else(processors);
-            session::run_in_memory(cases, &known, jobs, |judged| teller.tell(&judged))?;
+            session::run_in_memory(cases, &known, jobs(arguments), |judged| teller.tell(&judged))?;
         }
     }
     teller.finish()
@@ -235,14 +281,17 @@ fn wire(arguments: &Arguments) -> Option<WireOptions> {
     Some(WireOptions { link, own: arguments.addr.clone(), target, agent })
 }
 
-fn processors() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+/// Scenarios that are carried out at a time in memory.
+fn jobs(arguments: &Arguments) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    arguments.jobs.map_or_else(processors, usize::from)
 }
 
 /// Tells of scenarios as they end.
 struct Teller<'a> {
     arguments: &'a Arguments,
     totals: Totals,
+    mistakes: usize,
     junit: Junit,
     out: &'a mut dyn Write,
 }
@@ -253,7 +302,9 @@ impl Teller<'_> {
         if self.arguments.junit.is_some() {
             self.junit.add(judged);
         }
+        self.mistakes += usize::from(matches!(judged.outcome.verdict, Verdict::Invalid(_)));
         let status = judged.status();
+        let mut evidence = None;
         let mut object = self.arguments.json.then(|| case_json(judged));
         if let Some(folder) = &self.arguments.output
             && matches!(status, Status::Failed | Status::Deviates)
@@ -263,30 +314,38 @@ impl Teller<'_> {
             if let Some(object) = &mut object {
                 object["evidence"] = json!(files);
             }
+            evidence = files.into_iter().next();
         }
         match object {
             Some(object) => writeln!(self.out, "{object}"),
             None if status == Status::Failed || self.arguments.verbose => {
-                write!(self.out, "{}", explain(judged))
+                write!(self.out, "{}", explain(judged)).and_then(|()| match evidence {
+                    None => Ok(()),
+                    Some(text) => writeln!(
+                        self.out,
+                        "  evidence: {}, and .pcapng, .svg beside it\n",
+                        text.display()
+                    ),
+                })
             }
             None => Ok(()),
         }
         .context("cannot write")
     }
 
-    fn finish(self) -> Result<Outcome> {
+    fn finish(self) -> Result<Carried> {
         if let Some(path) = &self.arguments.junit {
             fs::write(path, self.junit.finish())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         match self.arguments.json {
             true => writeln!(self.out, "{}", summary_json(&self.totals)),
+            // All are written wrong.
+            false if self.totals.all() == 0 => Ok(()),
             false => write_totals(&self.totals, self.out),
         }
         .context("cannot write")?;
-        Ok(match self.totals.of(Status::Failed) {
-            0 => Outcome::Clean,
-            _ => Outcome::Violations,
-        })
+        let failed = self.totals.of(Status::Failed) > 0;
+        Ok(Carried { failed, mistakes: self.mistakes })
     }
 }

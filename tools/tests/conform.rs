@@ -77,7 +77,7 @@ fn mistakes_have_a_status_of_their_own() {
     fs::write(folder.join("bad.scenario"), TWO.replace("tags gap\nqp a rc", "qp a rx")).unwrap();
     let output = conform(&folder, &["--check", "bad.scenario"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("bad.scenario: line 4, column 6: "));
+    assert!(text(&output.stderr).contains("bad.scenario:4:6: "));
     for arguments in [&["--memory", "no-such-scenario"][..], &["--memory", "no.scenario"], &[]] {
         assert_eq!(conform(&folder, arguments).status.code(), Some(2), "{arguments:?}");
     }

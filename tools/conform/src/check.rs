@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use crate::ast::{Expr, Field, Kind, Scenario, Statement, Value, Word};
 use crate::cm;
 use crate::frame::{self, Use};
+use crate::hint::{hint, within_few_letters};
 use crate::run::cm::NEED;
-use crate::run::{ScriptError, fields as known, hint};
+use crate::run::{ScriptError, fields as known};
 
 /// Everything that is wrong in a scenario, in the order of its lines.
 pub fn scenario(scenario: &Scenario) -> Vec<ScriptError> {
@@ -15,6 +16,11 @@ pub fn scenario(scenario: &Scenario) -> Vec<ScriptError> {
     checker.collect(&scenario.body);
     checker.body(&scenario.body);
     let mut errors = checker.errors;
+    let strange = |need: &&Word| !known::NEEDS.contains(&need.value.as_str());
+    errors.extend(scenario.needs.iter().filter(strange).map(|need| {
+        let hint = hint(&need.value, known::NEEDS.iter().copied());
+        ScriptError::at(need, format!("no target has `{}`{hint}", need.value))
+    }));
     if !scenario.needs.iter().any(|need| need.value == NEED) {
         let line = scenario.name.line;
         errors.extend(about_connections(&scenario.body).map(|statement| {
@@ -172,9 +178,12 @@ impl<'a> Checker<'a> {
         let is_word = frame::RUNNERS.contains(&field.name.value.as_str())
             || WORDS_OF_FRAMES.contains(&own)
             || self.variables.contains(own);
-        match hint(own, self.variables.iter().copied()) {
-            hint if is_word || hint.is_empty() => Ok(()),
-            hint => Err(ScriptError::at(word, format!("there is no variable `{own}`{hint}"))),
+        match within_few_letters(own, self.variables.iter().copied()) {
+            Some(meant) if !is_word => {
+                let message = format!("there is no variable `{own}`; is it `{meant}`?");
+                Err(ScriptError::at(word, message))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -213,13 +222,13 @@ impl<'a> Checker<'a> {
             let Some(&(_, own)) = verbs.find(|(name, _)| *name == verb.value) else {
                 let verbs = [known::VERBS, known::CM_VERBS].concat();
                 let mut words: Vec<&str> = verbs.iter().map(|&(name, _)| name).collect();
-                words.push("posts");
+                words.extend(["posts", "sends", "acknowledges", "completes", "raises", "stays"]);
                 return self.word(verb, &words, "verb");
             };
             return names(fields, own, &format!("`target {}`", verb.value));
         }
-        let Some(Value::Expr(Expr::Name(operation))) = arguments.first() else {
-            let message = "`posts` takes a work request and its number";
+        let [Value::Expr(Expr::Name(operation)), _] = arguments else {
+            let message = "`posts` takes a work request and its number, such as `posts send 1`";
             return Err(ScriptError::at(verb, message));
         };
         let own = known::WORK_REQUESTS.iter().find(|(name, _)| *name == operation.value);
@@ -317,4 +326,30 @@ fn is_expectation(statement: &Statement) -> bool {
             | Kind::MemoryHolds { .. }
             | Kind::CounterRises { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+
+    /// What is wrong in a scenario with this body.
+    fn mistakes(body: &str) -> Vec<String> {
+        let text = format!("ferroce scenarios 1\nscenario s\n\"t\"\n{body}\n");
+        let file = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let errors = file.scenarios.iter().flat_map(scenario);
+        errors.map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn a_need_that_no_target_meets_is_a_mistake() {
+        assert_eq!(mistakes("needs uc"), [""; 0]);
+        assert_eq!(mistakes("needs windws"), ["4:7: no target has `windws`; is it `windows`?"]);
+    }
+
+    #[test]
+    fn a_work_request_without_its_number_is_a_mistake() {
+        let mistaken = "`posts` takes a work request and its number, such as `posts send 1`";
+        assert_eq!(mistakes("target posts send, from m"), [format!("4:8: {mistaken}")]);
+    }
 }

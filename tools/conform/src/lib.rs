@@ -12,6 +12,7 @@ pub mod ast;
 pub mod check;
 pub mod cm;
 pub mod frame;
+mod hint;
 pub mod known;
 mod lex;
 pub mod memory;

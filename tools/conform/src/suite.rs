@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::{fmt, fs};
 
 use crate::ast::Scenario;
-use crate::run::{ScriptError, hint};
-use crate::{check, parse};
+use crate::check;
+use crate::hint::hint;
+use crate::parse::{self, ParseError};
+use crate::run::ScriptError;
 
 /// The files of the suite: name and text.
 const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suite.rs"));
@@ -21,6 +23,8 @@ pub struct Case {
     pub name: String,
     /// The file, as messages name it.
     pub file: Arc<str>,
+    /// What the file says.
+    pub text: Arc<str>,
     /// What happens in it.
     pub scenario: Scenario,
 }
@@ -36,7 +40,7 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file, self.message)
+        write!(f, "{}:{}", self.file, self.message)
     }
 }
 
@@ -85,15 +89,16 @@ impl Suite {
             Ok(parsed) => parsed,
             Err(error) => return self.problems.push(problem(error.to_string())),
         };
-        let shared: Arc<str> = file.into();
+        let (file, shared): (Arc<str>, Arc<str>) = (file.into(), text.into());
         for scenario in parsed.scenarios {
             let errors = check::scenario(&scenario);
             if errors.is_empty() {
                 let name = format!("{name}/{}", scenario.name.value);
-                self.cases.push(Case { name, file: Arc::clone(&shared), scenario });
+                let (file, text) = (Arc::clone(&file), Arc::clone(&shared));
+                self.cases.push(Case { name, file, text, scenario });
                 continue;
             }
-            let shown = |error: &ScriptError| problem(shown(error, text));
+            let shown = |error: &ScriptError| problem(ParseError::of(text, error).to_string());
             self.problems.extend(errors.iter().map(shown));
         }
     }
@@ -107,7 +112,8 @@ impl Suite {
         for pattern in patterns {
             if !self.cases.iter().any(|case| names(pattern, &case.name)) {
                 let all = self.cases.iter().flat_map(|case| parts(&case.name));
-                return Err(format!("no scenario is called `{pattern}`{}", hint(pattern, all)));
+                let hint = hint(pattern, all);
+                return Err(format!("no scenario or file is called `{pattern}`{hint}"));
             }
         }
         for tag in tags {
@@ -126,18 +132,14 @@ impl Suite {
 }
 
 impl Case {
+    /// Something that is wrong in it, with the line that it is about.
+    pub fn problem(&self, error: &ScriptError) -> Problem {
+        let message = ParseError::of(&self.text, error).to_string();
+        Problem { file: self.file.to_string(), message }
+    }
+
     fn has_tag(&self, tag: &str) -> bool {
         self.scenario.tags.iter().any(|own| own.value == tag)
-    }
-}
-
-/// An error with the line it is about.
-fn shown(error: &ScriptError, text: &str) -> String {
-    let line = (error.line as usize).checked_sub(1).and_then(|line| text.lines().nth(line));
-    let Some(line) = line else { return error.to_string() };
-    match (error.column as usize).checked_sub(1) {
-        None => format!("{error}\n    {line}"),
-        Some(column) => format!("{error}\n    {line}\n    {:column$}^", ""),
     }
 }
 
@@ -196,6 +198,9 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::known::Known;
+    use crate::report::explain;
+    use crate::session::{self, Status};
 
     #[test]
     fn patterns() {
@@ -206,5 +211,48 @@ mod tests {
         for pattern in ["key", "write", "keys/", "*right*", "k?s", ""] {
             assert!(!names(pattern, name), "{pattern}");
         }
+    }
+
+    /// The scenarios in the description of the language, as one file.
+    fn described() -> Suite {
+        let document = include_str!("../../../docs/scenarios.md");
+        let mut file = String::from("ferroce scenarios 1\n");
+        for block in document.split("```").skip(1).step_by(2) {
+            let scenarios = block.trim_start().trim_start_matches("ferroce scenarios 1").trim();
+            if scenarios.starts_with("scenario ") {
+                file += &format!("{scenarios}\n");
+            }
+        }
+        let mut suite = Suite::default();
+        suite.add("described", "docs/scenarios.md", &file);
+        suite
+    }
+
+    #[test]
+    fn every_scenario_of_the_description_passes() {
+        let suite = described();
+        assert_eq!(suite.problems, []);
+        assert!(suite.cases.len() >= 3);
+        let told =
+            session::run_in_memory(&suite.cases, &Known::default(), 1, |judged| {
+                match judged.status() {
+                    Status::Passed => Ok(()),
+                    _ => Err(explain(&judged)),
+                }
+            });
+        told.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+
+    #[test]
+    fn a_mistake_found_while_playing_is_shown_with_its_line() {
+        let mut suite = Suite::default();
+        let text = "ferroce scenarios 1\nscenario s\n\"t\"\n  wait 1 ms\n";
+        suite.add("mine", "mine.scenario", text);
+        let whole = ScriptError { line: 4, column: 0, message: String::from("no") };
+        let shown = "mine.scenario:4:3: no\n    wait 1 ms\n    ^";
+        assert_eq!(suite.cases[0].problem(&whole).to_string(), shown);
+        let word = ScriptError { column: 8, ..whole };
+        let shown = "mine.scenario:4:8: no\n    wait 1 ms\n         ^";
+        assert_eq!(suite.cases[0].problem(&word).to_string(), shown);
     }
 }

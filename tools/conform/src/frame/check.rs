@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use ferroce_stack::wire::{HeaderSet, Transport};
 
 use super::build::{header_set, wants};
-use super::fields::{Place, Style, field};
+use super::fields::{FIELDS, Place, Style, field};
 use super::names::named;
 use super::{FieldError, RUNNERS};
 use crate::ast::{Expr, Field, Value, Word};
+use crate::hint::hint;
 
 /// What a sentence says of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,11 @@ fn check_field(given: &Field, set: HeaderSet, of: Use) -> Result<(), FieldError>
         return check_shape(given, shape, of);
     }
     let Some(field) = field(name) else {
-        return Err(FieldError::at(&given.name, format!("a frame has no field `{name}`")));
+        let own = if of == Use::Built { &BUILT[..] } else { &COMPARED[..] };
+        let names = FIELDS.iter().map(|field| field.name);
+        let names = names.chain(own.iter().map(|&(name, _)| name)).chain(RUNNERS);
+        let message = format!("a frame has no field `{name}`{}", hint(name, names));
+        return Err(FieldError::at(&given.name, message));
     };
     if matches!(field.place, Place::Extended(of, ..) if of.0 & set.0 == 0) {
         return Err(FieldError::at(&given.name, format!("this frame has no field `{name}`")));

@@ -4,6 +4,7 @@ use ferroce_stack::wire::{NakCode, Opcode, Syndrome, SyndromeKind, Transport};
 
 use super::FieldError;
 use crate::ast::Word;
+use crate::hint::hint;
 
 /// An acknowledge packet told by its syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +118,12 @@ pub(super) fn named(frame: &Word, service: Transport) -> Result<Named, FieldErro
         Some(_) => Some(ACKNOWLEDGE),
         None => OPERATIONS.iter().find(|(name, _)| *name == word).map(|&(_, low)| low),
     };
-    let low = low.ok_or_else(|| FieldError::at(frame, format!("there is no frame `{word}`")))?;
+    let Some(low) = low else {
+        let names = OPERATIONS.iter().map(|&(name, _)| name);
+        let names = names.chain(ANSWERS.iter().map(|&(name, _)| name)).chain(["cnp"]);
+        let hint = hint(word, names);
+        return Err(FieldError::at(frame, format!("there is no frame `{word}`{hint}")));
+    };
     Ok(Named { opcode: Opcode(base(service) | low), answer, by_number: false })
 }
 

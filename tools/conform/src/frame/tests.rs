@@ -283,7 +283,7 @@ fn what_is_missing_is_named() {
     assert_eq!(refused("send-only", &[]), "`send-only` needs `psn`");
     assert_eq!(refused("write-only", &[number("psn", 0)]), "`write-only` needs `to`");
     assert_eq!(refused("read-request", &[number("psn", 0)]), "`read-request` needs `length`");
-    assert_eq!(refused("send-all", &[]), "there is no frame `send-all`");
+    assert_eq!(refused("send-lsat", &[]), "there is no frame `send-lsat`; is it `send-last`?");
     let foreign = [number("psn", 0), number("to", 0)];
     assert_eq!(refused("send-only", &foreign), "this frame has no `to`");
     let label = [number("psn", 0), number("flow-label", 0)];

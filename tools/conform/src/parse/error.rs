@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::lex::Fault;
+use crate::run::ScriptError;
 
 /// Why a text is not a file of scenarios.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,16 @@ pub struct ParseError {
 const EXCERPT: usize = 100;
 
 impl ParseError {
+    /// A mistake that was found later, with the line it is about.
+    pub(crate) fn of(text: &str, error: &ScriptError) -> ParseError {
+        let ScriptError { line, mut column, ref message } = *error;
+        if column == 0 {
+            let text = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
+            column = 1 + text.chars().take_while(|c| c.is_whitespace()).count() as u32;
+        }
+        ParseError::new(text, Fault { line, column, value: message.clone() })
+    }
+
     pub(super) fn new(text: &str, fault: Fault) -> ParseError {
         let line = text.lines().nth(fault.line.saturating_sub(1) as usize).unwrap_or_default();
         let column = fault.column.saturating_sub(1) as usize;
@@ -51,7 +62,8 @@ impl std::error::Error for ParseError {}
 
 /// The candidate that a mistyped word most likely stands for.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    if word.len() > 40 {
+    // Every word of one or two letters is near another.
+    if !(3..=40).contains(&word.len()) {
         return None;
     }
     let allowed = if word.len() < 4 { 1 } else { 2 };

@@ -7,10 +7,11 @@ use ferroce::frame::pcap::Recorder;
 use ferroce_ladder::{Event, Mark, Note, Options};
 use ferroce_stack::time::Instant;
 
+use crate::frame::Difference;
 use crate::run::{Entry, Failure, Side, Verdict};
 use crate::session::Judged;
 
-use super::explain;
+use super::{explain, is_shown};
 
 /// Writes the evidence of a scenario to a folder, which is made, and says which files there are: the
 /// whole transcript as text; the frames as pcapng, in which interface 0 is the peer's and 1 the
@@ -24,9 +25,11 @@ pub fn write_evidence(folder: &Path, judged: &Judged<'_>) -> io::Result<Vec<Path
         fs::create_dir_all(parent)?;
     }
     let transcript = &judged.outcome.transcript;
-    let mut text = explain(judged) + "everything that happened:\n";
-    for entry in transcript {
-        text += &format!("    {entry}\n");
+    let mut text = explain(judged);
+    // The report shows only the last ones, and none that came later.
+    if !is_shown(judged) {
+        text += "everything that happened:\n";
+        text.extend(transcript.iter().map(|entry| format!("    {entry}\n")));
     }
     let files = ["txt", "pcapng", "svg"].map(|extension| base.with_added_extension(extension));
     let [report, capture, ladder] = &files;
@@ -72,6 +75,11 @@ fn draw(judged: &Judged<'_>) -> String {
         let wrong = failure.filter(|failure| is_cause(failure, index, entry));
         if let (Some(failure), Some(event)) = (wrong, events.last_mut()) {
             event.notes.push(Note { mark: Mark::Violation, text: failure.problem.clone() });
+            event.notes.extend(failure.differences.iter().map(
+                |Difference { field, expected, got }| {
+                    Note::plain(format!("{field}: expected {expected}, got {got}"))
+                },
+            ));
         }
     }
     let mut remarks = vec![judged.case.scenario.title.clone()];

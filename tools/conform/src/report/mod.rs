@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 pub use evidence::write_evidence;
 pub use json::{case_json, summary_json};
 pub use junit::Junit;
+use text::is_shown;
 pub use text::{explain, write_totals};
 
 use crate::session::{Judged, Status};

@@ -23,7 +23,7 @@ pub fn explain(judged: &Judged<'_>) -> String {
         },
         Verdict::Skipped(need) => format!("{name}: {status}: the target has no `{need}`\n"),
         Verdict::Invalid(error) => {
-            format!("{name}: {status}: the script is wrong\n  {}: {error}\n", case.file)
+            format!("{name}: {status}: the script is wrong\n{}\n", case.problem(error))
         }
         Verdict::Broken(broken) => format!("{name}: {status}: {broken}\n"),
         Verdict::Failed(failure) => {
@@ -32,6 +32,15 @@ pub fn explain(judged: &Judged<'_>) -> String {
             let failed = failed(failure, outcome, &case.file);
             format!("{name}: {status}{known}\n  {title}\n\n{failed}\n")
         }
+    }
+}
+
+/// Whether that has the whole transcript.
+pub(super) fn is_shown(judged: &Judged<'_>) -> bool {
+    let entries = judged.outcome.transcript.len();
+    match &judged.outcome.verdict {
+        Verdict::Failed(failure) => entries <= failure.before.min(SHOWN),
+        _ => entries == 0,
     }
 }
 

@@ -195,7 +195,7 @@ impl Stage<'_> {
         }
         if !differences.is_empty() {
             let got = self.report_text(report);
-            let problem = "the next report is not that";
+            let problem = "the next report is not as it must be";
             let failure = self.mismatch(expectation.statement, problem, got, differences);
             return Ok(Attempt::Mismatch(failure));
         }

@@ -13,6 +13,7 @@ use super::given::{Fields, compare};
 use super::observe::{completion_text, event_text};
 use super::stage::Stage;
 use super::state::Look;
+use super::transcript::{clock_text, time_text};
 
 /// Sequence numbers have 24 bits.
 const PSN_MASK: u64 = 0xff_ffff;
@@ -25,6 +26,8 @@ pub(super) struct Expectation<'s> {
     pub optional: bool,
     /// When it has not come.
     pub deadline: Duration,
+    /// How long that is.
+    pub within: Duration,
     /// Not before.
     earliest: Duration,
     /// Not after, if the script says so.
@@ -126,6 +129,7 @@ impl Stage<'_> {
             want,
             optional: is_unraised || fields.flag("optional")?,
             deadline,
+            within: within.unwrap_or(self.options.within),
             earliest: fields.time("after")?.map_or(Duration::ZERO, |after| {
                 self.mark + after.saturating_sub(self.options.slack)
             }),
@@ -285,7 +289,10 @@ impl Stage<'_> {
     ) -> Attempt {
         let text = self.head(qp).map(|head| frame::describe(head.bytes, head.flow));
         let got = self.with_name(format!("target sends {}", text.unwrap_or_default()), qp);
-        let problem = "the next frame is not that";
+        let problem = match differences.iter().any(|difference| difference.field == "frame") {
+            true => "the next frame is another",
+            false => "the next frame is not as it must be",
+        };
         Attempt::Mismatch(self.mismatch(expectation.statement, problem, got, differences))
     }
 
@@ -293,11 +300,13 @@ impl Stage<'_> {
     pub fn untimely(&self, expectation: &Expectation<'_>, at: Duration) -> Option<Box<Failure>> {
         let Expectation { statement, earliest, latest, .. } = expectation;
         if at < *earliest {
-            let problem = format!("it came at {at:?}, and not before {earliest:?} was right");
+            let (at, earliest) = (clock_text(at), clock_text(*earliest));
+            let problem = format!("it came at {at}, and not before {earliest} was right");
             return Some(self.failure(statement, problem));
         }
         let latest = latest.filter(|&latest| at > latest)?;
-        Some(self.failure(statement, format!("it came at {at:?}, and had to by {latest:?}")))
+        let (at, latest) = (clock_text(at), clock_text(latest));
+        Some(self.failure(statement, format!("it came at {at}, and had to by {latest}")))
     }
 
     fn attempt_completion(&mut self, expectation: &Expectation<'_>) -> Step<Attempt> {
@@ -315,7 +324,7 @@ impl Stage<'_> {
         compare_completion(completion, fields, &mut differences, &mut bindings)?;
         if !differences.is_empty() {
             let got = self.with_name(completion_text(completion), *qp);
-            let problem = "the next completion is not that";
+            let problem = "the next completion is not as it must be";
             let failure = self.mismatch(expectation.statement, problem, got, differences);
             return Ok(Attempt::Mismatch(failure));
         }
@@ -343,7 +352,7 @@ impl Stage<'_> {
             differences.push(difference("on", of, got_of));
         }
         if !differences.is_empty() {
-            let problem = "the next event is not that";
+            let problem = "the next event is not as it must be";
             let got = event_text(event, got_of);
             let failure = self.mismatch(expectation.statement, problem, got, differences);
             return Attempt::Mismatch(failure);
@@ -368,7 +377,7 @@ impl Stage<'_> {
             Want::State(Some(failure)) => return failure.clone(),
             Want::State(None) => "nothing of it",
         };
-        let problem = format!("{what} came until {:?}", expectation.deadline);
+        let problem = format!("{what} came within {}", time_text(expectation.within));
         let failure = self.failure(expectation.statement, problem);
         Box::new(Failure { got: self.leftover(false), ..*failure })
     }

@@ -68,8 +68,8 @@ impl ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.column {
-            0 => write!(f, "line {}: {}", self.line, self.message),
-            column => write!(f, "line {}, column {column}: {}", self.line, self.message),
+            0 => write!(f, "{}: {}", self.line, self.message),
+            column => write!(f, "{}:{column}: {}", self.line, self.message),
         }
     }
 }
@@ -121,16 +121,6 @@ impl From<Stop> for Verdict {
 
 /// What stops the scenario here, if anything does.
 pub(super) type Step<T = ()> = Result<T, Stop>;
-
-/// `" (is it `NEAREST`?)"`, or nothing if none of the names is near.
-pub(crate) fn hint<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let nearest = names
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
-        .filter(|&(distance, candidate)| distance <= 1 + candidate.len().min(name.len()) / 3)
-        .min();
-    nearest.map_or_else(String::new, |(_, candidate)| format!("; is it `{candidate}`?"))
-}
 
 /// A field that must be one thing and is another.
 pub(super) fn difference(

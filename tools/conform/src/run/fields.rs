@@ -243,6 +243,30 @@ pub(crate) const STATES: &[&str] = &["RESET", "INIT", "RTR", "RTS", "SQD", "SQE"
 /// Services of a QP.
 pub(crate) const SERVICES: &[&str] = &["rc", "uc", "ud", "xrc-send", "xrc-receive"];
 
+/// Words of `needs`.
+pub(crate) const NEEDS: &[&str] = &[
+    "rc",
+    "uc",
+    "ud",
+    "xrc",
+    "atomic",
+    "atomic-write",
+    "flush",
+    "flush-persistent",
+    "windows",
+    "srq",
+    "multicast",
+    "reregister",
+    "cm",
+    "counters",
+    "mtu-2048",
+    "mtu-4096",
+    "ipv4",
+    "ipv6",
+    "vlan",
+    "exact-time",
+];
+
 /// Words of `access`.
 pub(crate) fn access() -> Vec<&'static str> {
     make::ACCESS.iter().map(|&(name, _)| name).collect()

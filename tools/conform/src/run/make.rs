@@ -357,7 +357,7 @@ pub(super) fn access(fields: &Fields) -> Result<Option<u32>, ScriptError> {
     let flag = |word: &Word| {
         let known = ACCESS.iter().find(|(name, _)| *name == word.value);
         known.map(|&(_, flag)| flag).ok_or_else(|| {
-            let hint = super::hint(&word.value, ACCESS.iter().map(|&(name, _)| name));
+            let hint = crate::hint::hint(&word.value, ACCESS.iter().map(|&(name, _)| name));
             ScriptError::at(word, format!("there is no access `{}`{hint}", word.value))
         })
     };

@@ -29,7 +29,6 @@ use crate::ast::Scenario;
 use crate::check;
 use crate::target::Target;
 
-pub(crate) use failure::hint;
 pub use failure::{Failure, ScriptError, Verdict};
 pub use transcript::{Entry, Side};
 

@@ -36,7 +36,7 @@ impl Stage<'_> {
 
     pub fn peer_resends(&mut self, label: &Word) -> Step {
         let Some((index, bytes)) = self.labels.get(&label.value).cloned() else {
-            let hint = super::hint(&label.value, self.labels.keys().map(String::as_str));
+            let hint = crate::hint::hint(&label.value, self.labels.keys().map(String::as_str));
             let message = format!("no frame was sent `as {}`{hint}", label.value);
             return Err(ScriptError::at(label, message).into());
         };

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::ast::{Bytes, Expr, Field, Operator, Value, Word};
+use crate::hint::hint;
 use crate::value::{Datum, Given};
 
-use super::failure::{ScriptError, hint};
+use super::failure::ScriptError;
 
 /// Bytes a script may ask for at once.
 const MAX_BYTES: u64 = 16 << 20;

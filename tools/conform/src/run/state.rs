@@ -97,7 +97,10 @@ impl Stage<'_> {
         let first = all.first().copied().unwrap_or_default();
         let count = all.len();
         let place = offset.saturating_add(first as u64);
-        let problem = format!("{count} bytes are others, the first of them at {place}");
+        let problem = match count {
+            1 => format!("the byte at {place} is another"),
+            _ => format!("{count} bytes are others, the first of them at {place}"),
+        };
         let mut failure = self.failure(statement, problem);
         let field = format!("bytes at {place}");
         let difference = difference(field, some(expected, first), some(got, first));

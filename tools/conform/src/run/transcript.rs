@@ -27,7 +27,20 @@ pub struct Entry {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.at.as_nanos() / 1000;
-        write!(f, "{:>6}.{:03} ms  {}", micros / 1000, micros % 1000, self.text)
+        write!(f, "{:>13}  {}", clock_text(self.at), self.text)
     }
+}
+
+/// A time of the target's clock, in milliseconds.
+pub(super) fn clock_text(at: Duration) -> String {
+    let micros = at.as_nanos() / 1000;
+    format!("{}.{:03} ms", micros / 1000, micros % 1000)
+}
+
+/// How long something takes, as the language writes it: `100 ms`.
+pub(super) fn time_text(time: Duration) -> String {
+    let text = format!("{time:?}");
+    let unit = text.find(char::is_alphabetic).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit);
+    format!("{number} {}", unit.replace('µ', "u"))
 }
