@@ -29,8 +29,8 @@ use crate::target::{Broken, Call, Description, Observation, Reply, Target};
 use connection::Connection;
 use network::Network;
 
-/// An agent that does not answer for so long is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// An agent that does not answer for so long is lost. Some kernels take a minute to destroy a QP.
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Where a target is, and its agent.
 #[derive(Clone, Debug)]
