@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use ferroce_stack::verbs::{Access, Mtu};
-use ferroce_verbs::layout::{
+use ferroce_verbs_layout::{
     IbvContext, IbvDevice, IbvDeviceAttr, IbvDeviceAttrEx, IbvGidEntry, IbvPortAttr, VerbsContext,
     zeroed,
 };
@@ -50,7 +50,7 @@ impl std::error::Error for DeviceError {}
 /// An operation in front of a context, if its library has it, as the header's inlines look for it.
 macro_rules! extended {
     ($context:expr, $slot:ident) => {{
-        use ::ferroce_verbs::layout::VerbsContext;
+        use ::ferroce_verbs_layout::VerbsContext;
         let distance = size_of::<VerbsContext>() - ::std::mem::offset_of!(VerbsContext, $slot);
         $crate::device::surroundings($context, distance).and_then(|surroundings| {
             // SAFETY: the library has said that what is in front of its context begins at this slot

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::mem::transmute;
 
-use ferroce_verbs::layout::{
+use ferroce_verbs_layout::{
     IbvAh, IbvAhAttr, IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr,
     IbvGid, IbvGidEntry, IbvMr, IbvPd, IbvPortAttr, IbvQp, IbvQpAttr, IbvQpEx, IbvQpInitAttr,
     IbvSrq, IbvSrqAttr, IbvSrqInitAttr,

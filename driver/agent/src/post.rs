@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use ferroce_conform::target::{Reply, SendOperation, SendRequest, Span};
-use ferroce_verbs::layout::{
+use ferroce_verbs_layout::{
     IbvAtomic, IbvMwBind, IbvMwBindInfo, IbvQp, IbvQpEx, IbvRdma, IbvRecvWr, IbvSendWr,
     IbvSendWrTail, IbvSge, IbvUd, IbvWrBindMw, zeroed,
 };

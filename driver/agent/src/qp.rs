@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use ferroce_conform::target::{QpAttributes, QpMake};
 use ferroce_stack::transition;
 use ferroce_stack::verbs::{AttrMask, Mtu, QpState, QpType};
-use ferroce_verbs::layout::{
+use ferroce_verbs_layout::{
     IbvAh, IbvAhAttr, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx,
     zeroed,
 };

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use ferroce_conform::target::{Call, Reply, SendRequest};
 use ferroce_stack::verbs::QpType;
-use ferroce_verbs::layout::{
+use ferroce_verbs_layout::{
     IbvCompChannel, IbvCq, IbvGid, IbvMr, IbvMw, IbvPd, IbvSrq, IbvSrqAttr, IbvSrqInitAttr,
     IbvSrqInitAttrEx, IbvXrcd, IbvXrcdInitAttr, zeroed,
 };

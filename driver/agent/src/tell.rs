@@ -2,7 +2,7 @@
 
 use ferroce_conform::target::{Completion, Event};
 use ferroce_stack::verbs::QpType;
-use ferroce_verbs::layout::{IbvAsyncEvent, IbvWc, zeroed};
+use ferroce_verbs_layout::{IbvAsyncEvent, IbvWc, zeroed};
 
 use crate::error::{CallError, UNSUPPORTED};
 use crate::scenario::Scenario;

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use ferroce_stack::verbs::Access;
-use ferroce_verbs::layout::{IbvMr, IbvPd};
+use ferroce_verbs_layout::{IbvMr, IbvPd};
 
 use crate::device::Device;
 use crate::error::{CallError, made};

@@ -5,7 +5,7 @@
 //! the engine. There is no protocol in it. What is not supported answers EOPNOTSUPP, and what is
 //! refused says in the log why (`FERROCE_LOG`).
 
-pub mod layout;
+pub use ferroce_verbs_layout as layout;
 
 mod ah;
 mod channel;

@@ -76,11 +76,11 @@ macro_rules! layout {
 
             // SAFETY: every field is a number, a raw pointer, an optional function or such a
             // structure itself.
-            unsafe impl $crate::layout::Abi for $name {}
+            unsafe impl $crate::Abi for $name {}
         )*
 
         /// The structures of this file.
-        pub(super) const LAYOUTS: &[$crate::layout::Layout] = &[$($crate::layout::Layout {
+        pub(super) const LAYOUTS: &[$crate::Layout] = &[$($crate::Layout {
             name: $c,
             size: $size,
             fields: &[$((stringify!($field), $offset),)*],
