@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use std::mem::offset_of;
 
 use ferroce_conform::target::{QpAttributes, QpMake};
+use ferroce_conform::words;
 use ferroce_stack::transition;
 use ferroce_stack::verbs::{AttrMask, Mtu, QpState, QpType};
 use ferroce_verbs_layout::{
@@ -14,7 +15,6 @@ use ferroce_verbs_layout::{
 use crate::device::{Device, PORT, extended};
 use crate::error::{CallError, STALE, UNSUPPORTED, check, made};
 use crate::scenario::Scenario;
-use crate::words;
 
 /// Elements of a work request, if the device takes so many.
 pub const SGES: u32 = 16;
@@ -307,22 +307,8 @@ fn attributes_of(
 
 /// Which attribute a name of [`QpAttributes`] is.
 fn mask_of(name: &str) -> Result<AttrMask, CallError> {
-    Ok(match name.replace('-', "_").as_str() {
-        "path_mtu" => AttrMask::PATH_MTU,
-        "dest_qp_num" => AttrMask::DEST_QPN,
-        "rq_psn" => AttrMask::RQ_PSN,
-        "sq_psn" => AttrMask::SQ_PSN,
-        "access" => AttrMask::ACCESS_FLAGS,
-        "qkey" => AttrMask::QKEY,
-        "timeout" => AttrMask::TIMEOUT,
-        "retry_cnt" => AttrMask::RETRY_CNT,
-        "rnr_retry" => AttrMask::RNR_RETRY,
-        "min_rnr_timer" => AttrMask::MIN_RNR_TIMER,
-        "max_rd_atomic" => AttrMask::MAX_QP_RD_ATOMIC,
-        "max_dest_rd_atomic" => AttrMask::MAX_DEST_RD_ATOMIC,
-        "traffic_class" | "flow_label" | "hop_limit" | "sl" => AttrMask::AV,
-        _ => return Err(CallError::Wrong(format!("a QP has no attribute {name}"))),
-    })
+    let wrong = || CallError::Wrong(format!("a QP has no attribute {name}"));
+    words::attribute_of(name).ok_or_else(wrong)
 }
 
 // Extended calls are looked for at offsets of the newest structure.

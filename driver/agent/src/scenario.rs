@@ -250,11 +250,9 @@ impl<'a> Scenario<'a> {
                 let done = self.qps.get(qp)?.modify(device, path, state, attributes);
                 done.map(|()| Reply::Done)
             }
-            Call::QueryQp { qp } => self
-                .qps
-                .get(qp)?
-                .state(self.device)
-                .map(|state| Reply::State { state: crate::words::state(state).to_owned() }),
+            Call::QueryQp { qp } => self.qps.get(qp)?.state(self.device).map(|state| {
+                Reply::State { state: ferroce_conform::words::state(state).to_owned() }
+            }),
             Call::DestroyQp { qp } => self.qps.get(qp)?.destroy(self.device).map(|()| Reply::Done),
             Call::Multicast { qp, group, attach } => self.multicast(qp, *group, *attach),
             Call::PostSend { qp, wr } => self.post_send(qp, wr),

@@ -1,12 +1,13 @@
 //! What completes and happens, in the words of scenarios.
 
 use ferroce_conform::target::{Completion, Event};
+use ferroce_conform::words;
 use ferroce_stack::verbs::QpType;
 use ferroce_verbs_layout::{IbvAsyncEvent, IbvWc, zeroed};
 
 use crate::error::{CallError, UNSUPPORTED};
 use crate::scenario::Scenario;
-use crate::words::{self, Subject};
+use crate::words::{Subject, subject};
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
@@ -74,7 +75,7 @@ impl Scenario<'_> {
                 return None;
             }
             let told = words::event(event.event_type)
-                .and_then(|(word, subject)| self.about(word, subject, event.element));
+                .and_then(|word| self.about(word, subject(event.event_type), event.element));
             // SAFETY: the event has just been taken.
             unsafe { (library.ibv_ack_async_event)(&raw mut event) };
             if told.is_some() {

@@ -9,6 +9,7 @@ use crate::frame::{self, Use};
 use crate::hint::{hint, within_few_letters};
 use crate::run::cm::NEED;
 use crate::run::{ScriptError, fields as known};
+use crate::words;
 
 /// Everything that is wrong in a scenario, in the order of its lines.
 pub fn scenario(scenario: &Scenario) -> Vec<ScriptError> {
@@ -136,7 +137,7 @@ impl<'a> Checker<'a> {
             Kind::TargetCompletes { fields, .. } => {
                 names(fields, &[known::OF_EXPECTATION, known::COMPLETION], "a completion")?;
                 self.words(fields, "status", known::STATUSES)?;
-                self.words(fields, "opcode", known::OPCODES)
+                self.words(fields, "opcode", &words::OPCODES.map(|(_, word)| word))
             }
             Kind::TargetRaises { event, fields } => {
                 self.word(event, known::EVENTS, "event")?;
@@ -147,7 +148,7 @@ impl<'a> Checker<'a> {
                 let own = [known::OF_EXPECTATION, known::OF_REPORT, cm::NUMBERS];
                 names(fields, &own, "a report")
             }
-            Kind::QpIs { state, .. } => self.word(state, known::STATES, "state of a QP"),
+            Kind::QpIs { state, .. } => self.word(state, &words::STATES, "state of a QP"),
             _ => Ok(()),
         }
     }
@@ -199,7 +200,7 @@ impl<'a> Checker<'a> {
             return self.word(what, &known::OBJECTS.map(|(name, _)| name), "object");
         };
         names(fields, own, &format!("a {}", what.value))?;
-        self.words(fields, "state", known::STATES)?;
+        self.words(fields, "state", &words::STATES)?;
         self.words(fields, "access", &known::access())?;
         match (what.value.as_str(), of) {
             ("domain", None) => Ok(()),
@@ -209,7 +210,7 @@ impl<'a> Checker<'a> {
                 Err(ScriptError::of(statement, message))
             }
             ("qp", Some(Value::Expr(Expr::Name(service)))) => {
-                self.word(service, known::SERVICES, "service")
+                self.word(service, &words::SERVICES, "service")
             }
             _ => Ok(()),
         }

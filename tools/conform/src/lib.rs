@@ -24,3 +24,4 @@ pub mod suite;
 pub mod target;
 pub mod value;
 pub mod wire;
+pub mod words;

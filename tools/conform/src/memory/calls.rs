@@ -9,8 +9,9 @@ use ferroce_stack::verbs::{
 };
 use ferroce_stack::{MrChange, MrInit, SrqInit, transition};
 
-use super::{CQE, MemoryTarget, QueuePair, Region, SGES, Window, find, find_mut, words};
+use super::{CQE, MemoryTarget, QueuePair, Region, SGES, Window, find, find_mut};
 use crate::target::{Call, QpAttributes, QpMake, Reply, SendOperation, SendRequest, Span};
+use crate::words;
 
 type Outcome<T> = Result<T, VerbsError>;
 
@@ -38,7 +39,7 @@ impl MemoryTarget {
             Call::ModifyQp { qp, state, attributes } => self.modify_qp(qp, state, attributes),
             Call::QueryQp { qp } => self.qp(qp).and_then(|qp| {
                 let state = self.device.qp_state(qp.qpn)?;
-                Ok(Reply::State { state: String::from(words::state_word(state)) })
+                Ok(Reply::State { state: String::from(words::state(state)) })
             }),
             Call::DestroyQp { qp } => {
                 self.qpn(qp).and_then(|qpn| self.device.destroy_qp(qpn)).map(|()| Reply::Done)
@@ -49,7 +50,7 @@ impl MemoryTarget {
             Call::Cm(call) => self.carry_out_cm(call),
             Call::Counter { name } => Ok(Reply::Counter { value: self.counter(name) }),
         };
-        outcome.unwrap_or_else(|error| Reply::Refused { errno: String::from(words::errno(error)) })
+        outcome.unwrap_or_else(|error| Reply::Refused { errno: String::from(errno(error)) })
     }
 
     fn carry_out_memory(&mut self, call: &Call) -> Outcome<Reply> {
@@ -162,7 +163,7 @@ impl MemoryTarget {
     }
 
     fn create_qp(&mut self, make: &QpMake) -> Outcome<Reply> {
-        let qp_type = found(words::service(&make.service))?;
+        let qp_type = found(words::service_of(&make.service))?;
         let pd = self.pd(&make.pd)?;
         let srq = make.srq.as_ref().map(|name| found(find(&self.objects.srqs, name).copied()));
         let srq = srq.transpose()?;
@@ -196,7 +197,7 @@ impl MemoryTarget {
 
     fn modify_qp(&mut self, name: &str, to: &str, attributes: &QpAttributes) -> Outcome<Reply> {
         let (qpn, qp_type, pd) = self.qp(name).map(|qp| (qp.qpn, qp.qp_type, qp.pd))?;
-        let to = found(words::state(to))?;
+        let to = found(words::state_of(to))?;
         let from = self.device.qp_state(qpn)?;
         let row = transition(qp_type, from, to);
         let mut mask = row.map_or(AttrMask::NONE, |row| row.required);
@@ -204,7 +205,7 @@ impl MemoryTarget {
             mask = mask | AttrMask::EN_SQD_ASYNC_NOTIFY;
         }
         for field in &attributes.change {
-            mask = mask | found(words::attribute(field))?;
+            mask = mask | found(words::attribute_of(field))?;
         }
         let attr = self.attr(attributes, to)?;
         self.device.modify_qp(qpn, &attr, mask | AttrMask::STATE)?;
@@ -396,4 +397,14 @@ fn flush_access(placement: u8) -> Access {
         _ => access,
     };
     right(1, Access::FLUSH_GLOBAL) | right(2, Access::FLUSH_PERSISTENT)
+}
+
+/// The name of an errno.
+const fn errno(error: VerbsError) -> &'static str {
+    match error {
+        VerbsError::Invalid => "EINVAL",
+        VerbsError::NoMemory => "ENOMEM",
+        VerbsError::Busy => "EBUSY",
+        VerbsError::NotSupported => "EOPNOTSUPP",
+    }
 }

@@ -13,9 +13,10 @@ use ferroce_stack::verbs::{
     RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget, VerbsError, Wc, WcStatus,
 };
 
-use super::{MemoryTarget, words};
+use super::MemoryTarget;
 use crate::cm::{self, CmCall, Report};
 use crate::target::{Description, Object, Observation, Reply};
+use crate::words;
 
 /// Bytes in front of a received datagram.
 const GRH_LEN: usize = 40;
@@ -315,7 +316,7 @@ impl Services {
         } else {
             let qp_type = match connect.service.as_str() {
                 "xrc" => QpType::XrcSend,
-                other => words::service(other).ok_or(VerbsError::Invalid)?,
+                other => words::service_of(other).ok_or(VerbsError::Invalid)?,
             };
             self.cm.connect(
                 now,

@@ -7,7 +7,6 @@
 mod calls;
 mod cm;
 mod host;
-mod words;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -22,6 +21,7 @@ use ferroce_stack::{Config, Device, GidEntry, GidType};
 use crate::target::{
     self, Broken, Call, Completion, Description, Object, Observation, Reply, Target,
 };
+use crate::words;
 use cm::Services;
 use host::Host;
 
@@ -252,8 +252,8 @@ impl MemoryTarget {
         Some(Completion {
             qp: name.clone(),
             wr_id: wc.wr_id,
-            status: String::from(words::status(wc.status)),
-            opcode: String::from(words::opcode(wc.opcode)),
+            status: words::status(wc.status as i32),
+            opcode: words::opcode(wc.opcode as i32),
             length: wc.byte_len,
             imm: wc.imm_data,
             invalidated: wc.invalidated_rkey,
@@ -275,7 +275,7 @@ impl MemoryTarget {
                 (kind, named.map(|(name, _)| name.clone()))
             }
         };
-        Some(target::Event { event: String::from(words::event(kind)), of })
+        Some(target::Event { event: words::event(kind as i32)?.to_owned(), of })
     }
 
     fn elapsed(&self) -> Duration {

@@ -1,6 +1,7 @@
 //! The fields and words that sentences can have.
 
 use super::make;
+use crate::words;
 
 /// Beside those of the frame, in `peer sends`.
 pub(crate) const OF_PEER: &[&str] = &["on", "as"];
@@ -183,46 +184,8 @@ const BINDING: &[&str] =
 /// In reports, beside their numbers.
 pub(crate) const OF_REPORT: &[&str] = &["as", "private-data", "private-data-length", "information"];
 
-/// Words of `status`.
-pub(crate) const STATUSES: &[&str] = &[
-    "success",
-    "local-length",
-    "local-qp-operation",
-    "local-protection",
-    "flushed",
-    "memory-window-bind",
-    "bad-response",
-    "local-access",
-    "remote-invalid-request",
-    "remote-access",
-    "remote-operation",
-    "retry-exceeded",
-    "rnr-retry-exceeded",
-    "local-eec-operation",
-    "local-rdd-violation",
-    "remote-invalid-rd-request",
-    "remote-aborted",
-    "invalid-eec-number",
-    "invalid-eec-state",
-    "fatal",
-    "response-timeout",
-    "general",
-];
-
-/// Words of `opcode`.
-pub(crate) const OPCODES: &[&str] = &[
-    "send",
-    "write",
-    "read",
-    "compare-swap",
-    "fetch-add",
-    "bind",
-    "invalidate",
-    "flush",
-    "atomic-write",
-    "receive",
-    "receive-write-imm",
-];
+/// Words of `status`: no QP of a scenario matches tags, of which the last two tell.
+pub(crate) const STATUSES: &[&str] = words::STATUSES.split_at(22).0;
 
 /// Asynchronous events.
 pub(crate) const EVENTS: &[&str] = &[
@@ -236,12 +199,6 @@ pub(crate) const EVENTS: &[&str] = &[
     "srq-error",
     "cq-error",
 ];
-
-/// States of a QP.
-pub(crate) const STATES: &[&str] = &["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
-
-/// Services of a QP.
-pub(crate) const SERVICES: &[&str] = &["rc", "uc", "ud", "xrc-send", "xrc-receive"];
 
 /// Words of `needs`.
 pub(crate) const NEEDS: &[&str] = &[
