@@ -4,6 +4,6 @@
 pub mod fault;
 pub mod pcap;
 pub mod rule;
-pub(crate) mod striker;
+pub mod striker;
 pub(crate) mod tap;
 pub mod wire;

@@ -14,7 +14,7 @@ const HELD_MAX: usize = 1 << 14;
 
 /// What is left of a frame after it was struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Struck {
+pub struct Struck {
     /// How long it is.
     pub len: usize,
     /// Whether it goes on at once. Else it is lost, or what there is of it is held back: see
@@ -24,7 +24,7 @@ pub(crate) struct Struck {
 
 /// Rules at work on the frames of one direction.
 #[derive(Debug)]
-pub(crate) struct Striker {
+pub struct Striker {
     /// Of all directions for which rules count together.
     injector: Arc<Mutex<Injector>>,
     /// Which node of the rules sends the frames,
@@ -41,11 +41,22 @@ impl Striker {
     /// Those for what passes between two sides: frames that node 0 sends to node 1, and those the
     /// other way. A rule counts both. Where there are no rules there is nothing.
     pub fn of_passage(rules: &[Rule], seed: u64) -> [Option<Striker>; 2] {
-        let injector = Arc::new(Mutex::new(Injector::new(rules.iter().cloned(), seed)));
-        [0, 1].map(|node| {
-            let injector = injector.clone();
-            (!rules.is_empty()).then(|| Striker::new(injector, node, Some(1 - node)))
-        })
+        let strikers = Striker::between(seed);
+        for rule in rules {
+            strikers[0].add(rule.clone());
+        }
+        strikers.map(|striker| (!rules.is_empty()).then_some(striker))
+    }
+
+    /// As [`of_passage`](Striker::of_passage), with no rules yet.
+    pub fn between(seed: u64) -> [Striker; 2] {
+        let injector = Arc::new(Mutex::new(Injector::new([], seed)));
+        [0, 1].map(|node| Striker::new(injector.clone(), node, Some(1 - node)))
+    }
+
+    /// Another rule is at work from here on, for all directions that count together.
+    pub fn add(&self, rule: Rule) {
+        lock(&self.injector).add(rule);
     }
 
     /// Those for one host, node 0: what it sends, and what it receives. The latter is struck only
