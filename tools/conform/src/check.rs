@@ -234,7 +234,9 @@ impl<'a> Checker<'a> {
         };
         let own = known::WORK_REQUESTS.iter().find(|(name, _)| *name == operation.value);
         match own {
-            Some(&(name, own)) => names(fields, &[own, &["refused", "on"]], &format!("`{name}`")),
+            Some(&(name, own)) => {
+                names(fields, &[own, &[&["refused", "on"]]].concat(), &format!("`{name}`"))
+            }
             None => {
                 let operations = known::WORK_REQUESTS.map(|(name, _)| name);
                 self.word(operation, &operations, "work request")

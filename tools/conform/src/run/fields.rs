@@ -60,102 +60,28 @@ pub(crate) const VERBS: [(&str, &[&[&str]]); 8] = [
     ("stores", &[&["in"]]),
 ];
 
+/// Of every work request that is posted to a send queue.
+const SENT: &[&str] = &["unsignaled", "solicited", "fence"];
+
+/// Of work requests with memory of the target, and of those whose memory an answer is stored into.
+const LOCAL: &[&str] = &["from", "offset", "length", "lkey"];
+const ANSWERED: &[&str] = &["from", "into", "offset", "length", "lkey"];
+
+/// Of work requests about memory of the peer.
+const REMOTE: &[&str] = &["to", "key", "srq"];
+
 /// Work requests, with their fields.
-pub(crate) const WORK_REQUESTS: [(&str, &[&str]); 10] = [
-    (
-        "send",
-        &[
-            "from",
-            "offset",
-            "length",
-            "lkey",
-            "inline",
-            "unsignaled",
-            "solicited",
-            "fence",
-            "imm",
-            "invalidate",
-            "destination",
-            "qkey",
-            "srq",
-        ],
-    ),
-    (
-        "write",
-        &[
-            "from",
-            "offset",
-            "length",
-            "lkey",
-            "inline",
-            "unsignaled",
-            "solicited",
-            "fence",
-            "imm",
-            "to",
-            "key",
-            "srq",
-        ],
-    ),
-    (
-        "read",
-        &[
-            "from",
-            "into",
-            "offset",
-            "length",
-            "lkey",
-            "unsignaled",
-            "solicited",
-            "fence",
-            "to",
-            "key",
-            "srq",
-        ],
-    ),
-    (
-        "compare-swap",
-        &[
-            "from",
-            "into",
-            "offset",
-            "length",
-            "lkey",
-            "unsignaled",
-            "solicited",
-            "fence",
-            "to",
-            "key",
-            "compare",
-            "swap",
-            "srq",
-        ],
-    ),
-    (
-        "fetch-add",
-        &[
-            "from",
-            "into",
-            "offset",
-            "length",
-            "lkey",
-            "unsignaled",
-            "solicited",
-            "fence",
-            "to",
-            "key",
-            "add",
-            "srq",
-        ],
-    ),
-    ("atomic-write", &["unsignaled", "solicited", "fence", "to", "key", "value", "srq"]),
-    (
-        "flush",
-        &["unsignaled", "solicited", "fence", "to", "key", "length", "level", "placement", "srq"],
-    ),
-    ("bind", &["window", "memory", "offset", "length", "access", "unsignaled", "fence"]),
-    ("invalidate", &["key", "unsignaled", "fence", "solicited"]),
-    ("receive", &["to", "into", "offset", "length", "lkey"]),
+pub(crate) const WORK_REQUESTS: [(&str, &[&[&str]]); 10] = [
+    ("send", &[LOCAL, SENT, &["inline", "imm", "invalidate", "destination", "qkey", "srq"]]),
+    ("write", &[LOCAL, SENT, REMOTE, &["inline", "imm"]]),
+    ("read", &[ANSWERED, SENT, REMOTE]),
+    ("compare-swap", &[ANSWERED, SENT, REMOTE, &["compare", "swap"]]),
+    ("fetch-add", &[ANSWERED, SENT, REMOTE, &["add"]]),
+    ("atomic-write", &[SENT, REMOTE, &["value"]]),
+    ("flush", &[SENT, REMOTE, &["length", "level", "placement"]]),
+    ("bind", &[&["window", "memory", "offset", "length", "access", "unsignaled", "fence"]]),
+    ("invalidate", &[SENT, &["key"]]),
+    ("receive", &[&["to", "into", "offset", "length", "lkey"]]),
 ];
 
 /// Verbs of connection management, with their fields.
