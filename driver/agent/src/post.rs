@@ -3,6 +3,10 @@
 use core::ffi::{c_int, c_void};
 
 use ferroce_conform::target::{Reply, SendOperation, SendRequest, Span};
+use ferroce_verbs_layout::codes::SEND_INLINE;
+use ferroce_verbs_layout::codes::wr::{
+    BIND_MW, COMPARE_SWAP, FETCH_ADD, LOCAL_INV, READ, SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM,
+};
 use ferroce_verbs_layout::{
     IbvAtomic, IbvMwBind, IbvMwBindInfo, IbvQp, IbvQpEx, IbvRdma, IbvRecvWr, IbvSendWr,
     IbvSendWrTail, IbvSge, IbvUd, IbvWrBindMw, zeroed,
@@ -10,21 +14,6 @@ use ferroce_verbs_layout::{
 
 use crate::error::{CallError, UNSUPPORTED, check};
 use crate::scenario::Scenario;
-
-/// `enum ibv_wr_opcode`.
-const WRITE: c_int = 0;
-const WRITE_IMM: c_int = 1;
-const SEND: c_int = 2;
-const SEND_IMM: c_int = 3;
-const READ: c_int = 4;
-const COMPARE_SWAP: c_int = 5;
-const FETCH_ADD: c_int = 6;
-const LOCAL_INV: c_int = 7;
-const BIND_MW: c_int = 8;
-const SEND_INV: c_int = 9;
-
-/// `IBV_SEND_INLINE`.
-const INLINE: u32 = 1 << 3;
 
 /// `enum ibv_mw_type`: a type whose binding is a verb of its own.
 const TYPE_1: c_int = 1;
@@ -34,7 +23,7 @@ const SGES: usize = 64;
 
 /// Posts a send work request.
 pub fn send(scenario: &mut Scenario<'_>, name: &str, wr: &SendRequest) -> Result<Reply, CallError> {
-    let mut sges = elements(scenario, &wr.sges, wr.flags & INLINE != 0)?;
+    let mut sges = elements(scenario, &wr.sges, wr.flags & SEND_INLINE != 0)?;
     match &wr.op {
         SendOperation::Flush { .. } | SendOperation::AtomicWrite { .. } => {
             newer(scenario, name, wr).map(|()| Reply::Done)

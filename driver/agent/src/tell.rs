@@ -3,6 +3,7 @@
 use ferroce_conform::target::{Completion, Event};
 use ferroce_conform::words;
 use ferroce_stack::verbs::QpType;
+use ferroce_verbs_layout::codes::{WC_WITH_IMM, WC_WITH_INV};
 use ferroce_verbs_layout::{IbvAsyncEvent, IbvWc, zeroed};
 
 use crate::error::{CallError, UNSUPPORTED};
@@ -12,9 +13,6 @@ use crate::words::{Subject, subject};
 /// Completions taken at a time.
 const BATCH: usize = 32;
 
-/// `enum ibv_wc_flags`.
-const WITH_IMM: u32 = 1 << 1;
-const WITH_INV: u32 = 1 << 3;
 /// Of `ibv_wc_opcode`: a receive.
 const RECEIVE: i32 = 1 << 7;
 
@@ -56,8 +54,8 @@ impl Scenario<'_> {
             status: words::status(wc.status),
             opcode: words::opcode(wc.opcode),
             length: if is_success { wc.byte_len } else { 0 },
-            imm: has(WITH_IMM).then_some(wc.imm_data.to_ne_bytes()),
-            invalidated: has(WITH_INV).then_some(wc.imm_data),
+            imm: has(WC_WITH_IMM).then_some(wc.imm_data.to_ne_bytes()),
+            invalidated: has(WC_WITH_INV).then_some(wc.imm_data),
             source_qp: (tells_source && is_receive).then_some(wc.src_qp),
         }
     }

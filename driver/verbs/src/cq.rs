@@ -13,14 +13,13 @@ use crate::context::Context;
 use crate::cq_ex;
 use crate::errno::{self, EINVAL, Errno};
 use crate::event;
+use crate::layout::codes::{WC_WITH_IMM, WC_WITH_INV};
 use crate::layout::{IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvWc, zeroed};
 use crate::log::refuse;
 use crate::object::{Acknowledged, HeldLock};
 
-/// `IBV_WC_*` of `wc_flags`.
+/// `IBV_WC_GRH` of `wc_flags`.
 const GRH: u32 = 1;
-const WITH_IMM: u32 = 2;
-const WITH_INV: u32 = 8;
 
 /// `enum ibv_create_cq_wc_flags`: all but those of raw packets and tag matching.
 const WC_FLAGS: u64 = ((1 << 12) - 1) & !(CVLAN | FLOW_TAG | TM_INFO);
@@ -329,8 +328,8 @@ pub(crate) fn imm_data(wc: &Wc) -> u32 {
 pub(crate) fn wc_flags(wc: &Wc) -> u32 {
     let flag = |set, flag| if set { flag } else { 0 };
     flag(wc.grh, GRH)
-        | flag(wc.imm_data.is_some(), WITH_IMM)
-        | flag(wc.invalidated_rkey.is_some(), WITH_INV)
+        | flag(wc.imm_data.is_some(), WC_WITH_IMM)
+        | flag(wc.invalidated_rkey.is_some(), WC_WITH_INV)
 }
 
 #[inline]
@@ -363,13 +362,13 @@ mod tests {
         let wc = Wc { imm_data: Some([1, 2, 3, 4]), grh: true, ..Wc::default() };
         let wc = work_completion(&wc);
         assert_eq!(u32::from_be(wc.imm_data), 0x0102_0304);
-        assert_eq!(wc.wc_flags, GRH | WITH_IMM);
+        assert_eq!(wc.wc_flags, GRH | WC_WITH_IMM);
     }
 
     #[test]
     fn an_invalidated_key_is_a_number_of_this_host() {
         let wc = work_completion(&Wc { invalidated_rkey: Some(0x1234), ..Wc::default() });
-        assert_eq!((wc.imm_data, wc.wc_flags), (0x1234, WITH_INV));
+        assert_eq!((wc.imm_data, wc.wc_flags), (0x1234, WC_WITH_INV));
     }
 
     #[test]

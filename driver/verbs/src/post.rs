@@ -12,6 +12,10 @@ use ferroce_stack::verbs::{
 
 use crate::ah::Ah;
 use crate::errno::{self, EINVAL, Errno};
+use crate::layout::codes::SEND_INLINE;
+use crate::layout::codes::wr::{
+    BIND_MW, COMPARE_SWAP, FETCH_ADD, LOCAL_INV, READ, SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM,
+};
 use crate::layout::{IbvMw, IbvMwBindInfo, IbvQp, IbvRecvWr, IbvSendWr, IbvSge, IbvSrq, IbvUd};
 use crate::mr::Mr;
 use crate::mw::Mw;
@@ -25,22 +29,8 @@ pub(crate) const MAX_INLINE: usize = 1024;
 
 /// `IBV_SEND_FENCE`, `SIGNALED`, `SOLICITED`.
 const FLAGS: u32 = 0b111;
-/// `IBV_SEND_INLINE`.
-const INLINE: u32 = 1 << 3;
 /// `IBV_SEND_IP_CSUM`: of raw packets alone; others need no such help.
 const IP_CSUM: u32 = 1 << 4;
-
-/// `enum ibv_wr_opcode`.
-const WRITE: c_int = 0;
-const WRITE_IMM: c_int = 1;
-const SEND: c_int = 2;
-const SEND_IMM: c_int = 3;
-const READ: c_int = 4;
-const COMPARE_SWAP: c_int = 5;
-const FETCH_ADD: c_int = 6;
-const LOCAL_INV: c_int = 7;
-const BIND_MW: c_int = 8;
-const SEND_INV: c_int = 9;
 
 /// What a work request refers to, on the stack.
 pub(crate) struct Local {
@@ -216,7 +206,7 @@ unsafe fn send_wr<'a>(qp: &Qp, wr: &IbvSendWr, local: &'a mut Local) -> Result<S
     let data = match op {
         SendOp::BindMw { .. } | SendOp::LocalInv(_) => SendData::Sges(&[]),
         // SAFETY: as above.
-        _ if wr.send_flags & INLINE != 0 => unsafe {
+        _ if wr.send_flags & SEND_INLINE != 0 => unsafe {
             SendData::Inline(local.inline(wr.sg_list, wr.num_sge)?)
         },
         // SAFETY: as above.
@@ -394,7 +384,7 @@ mod tests {
 
     #[test]
     fn checksums_of_raw_packets_are_the_programs_own() {
-        let flags = INLINE | IP_CSUM | 0b10;
+        let flags = SEND_INLINE | IP_CSUM | 0b10;
         assert_eq!(flags_of(QpType::RawPacket, flags), Err(EINVAL));
         assert_eq!(flags_of(QpType::RawPacket, 0b10), Ok(SendFlags::SIGNALED));
         assert_eq!(flags_of(QpType::Ud, flags), Ok(SendFlags::SIGNALED));

@@ -6,6 +6,7 @@
 //! `infiniband/verbs.h` and `rdma/rdma_cma.h`; each offset is checked when this is compiled.
 
 mod attr;
+pub mod codes;
 mod device;
 mod flow;
 mod kern;

@@ -10,6 +10,8 @@ use crate::channel::{
 };
 use crate::cq::{ibv_create_cq, ibv_destroy_cq, poll_cq, req_notify_cq};
 use crate::errno::{self, Errno};
+use crate::layout::codes::wr::{SEND, WRITE, WRITE_IMM};
+use crate::layout::codes::{SEND_INLINE, WC_WITH_IMM};
 use crate::layout::{
     IbvAh, IbvCompChannel, IbvContext, IbvCq, IbvQp, IbvRdma, IbvRecvWr, IbvSendWr, IbvSendWrOp,
     IbvSge, IbvUd, IbvWc, zeroed,
@@ -20,15 +22,6 @@ use super::fd::set_nonblocking;
 
 /// `IBV_WC_SUCCESS`.
 const SUCCESS: c_int = 0;
-/// `IBV_WC_WITH_IMM`.
-const WITH_IMM: u32 = 2;
-
-/// `enum ibv_wr_opcode`.
-const WRITE: c_int = 0;
-const WRITE_IMM: c_int = 1;
-const SEND: c_int = 2;
-/// `IBV_SEND_INLINE`.
-const INLINE: u32 = 1 << 3;
 
 /// A completion queue and its channel, which never blocks.
 #[derive(Debug)]
@@ -122,7 +115,7 @@ impl Completions {
             wr_id: wc.wr_id,
             status: wc.status,
             byte_len: wc.byte_len,
-            imm: (wc.wc_flags & WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
+            imm: (wc.wc_flags & WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
         })
     }
 }
@@ -213,7 +206,7 @@ pub unsafe fn send_to(
 /// As its callers'.
 unsafe fn post(qp: *mut IbvQp, mut wr: IbvSendWr, source: Source<'_>) -> Result<(), Errno> {
     let (list, flags) = match source {
-        Source::Inline(list) => (list, INLINE),
+        Source::Inline(list) => (list, SEND_INLINE),
         Source::Registered(list) => (list, 0),
     };
     // The list is only read.
