@@ -328,6 +328,13 @@ pub fn fork_generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Has `handler` called when the process ends by `exit`, or by returning from `main`.
+pub fn at_exit(handler: extern "C" fn()) {
+    // SAFETY: the handler stays loaded: the library is never unloaded, and neither is a program.
+    let outcome = unsafe { libc::atexit(handler) };
+    assert_eq!(outcome, 0, "no memory for an exit handler");
+}
+
 /// The calling thread's signals as they were; put back when dropped.
 #[derive(Debug)]
 pub struct BlockedSignals {

@@ -9,6 +9,7 @@ mod answers;
 mod batch;
 mod cm;
 mod drive;
+mod exit;
 mod network;
 mod objects;
 mod open;
@@ -150,6 +151,7 @@ impl Engine {
         if network.as_ref().is_some_and(|network| network.has_ring()) {
             settings.polls_before_yield = POLLS_OF_RING;
         }
+        let owns_link = network.is_some();
         let progress = Progress::new(sleeper, settings);
         let now = Instant::from_nanos(sys::now_ns());
         let tap = options.pcap.map(|path| {
@@ -169,6 +171,9 @@ impl Engine {
             generation: sys::fork_generation(),
         });
         let thread = thread::spawn(core.clone()).map_err(OpenError::Thread)?;
+        if owns_link {
+            exit::watch(&core);
+        }
         Ok(Engine { core, thread: Some(thread) })
     }
 
