@@ -8,6 +8,8 @@ mod pair;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ferroce_stack::Config;
+use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift};
 use ferroce_stack::psn::Psn;
 use ferroce_stack::verbs::Mtu;
 use ferroce_stack::wire::{
@@ -45,6 +47,30 @@ fn many_qps(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(qp_count), |b| {
             b.iter(|| pair.run(Operation::Write, 64, 64));
         });
+    }
+}
+
+/// A WRITE of 64 packets: with congestion control, each is marked ECN-capable and asks the
+/// algorithm; when held to a rate, which here never makes it wait, it is charged for as well.
+fn congestion_control(c: &mut Criterion) {
+    const LINE: u64 = 100_000_000_000;
+    let of = |algorithm| Some(congestion::Config::new(algorithm, LINE));
+    let held = dcqcn::Params { rpg_max_rate: 99_999, ..dcqcn::Params::paper() };
+    let held = congestion::Config {
+        burst: 1 << 30,
+        ..congestion::Config::new(Algorithm::Dcqcn(held), LINE)
+    };
+    let mut group = c.benchmark_group("64 packets of 1024 B by congestion control");
+    group.throughput(Throughput::Elements(64));
+    for (name, congestion) in [
+        ("off", None),
+        ("dcqcn", of(Algorithm::Dcqcn(dcqcn::Params::paper()))),
+        ("dcqcn, held", Some(held)),
+        ("swift", of(Algorithm::Swift(swift::Params::default()))),
+    ] {
+        let config = Config { congestion, ..Config::default() };
+        let mut pair = Pair::with_config(1, Mtu::Mtu1024, 65_536, &config);
+        group.bench_function(name, |b| b.iter(|| pair.run(Operation::Write, 65_536, 1)));
     }
 }
 
@@ -90,6 +116,6 @@ criterion_group! {
         .warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1))
         .sample_size(30);
-    targets = messages, many_qps, packets
+    targets = messages, many_qps, congestion_control, packets
 }
 criterion_main!(benches);

@@ -14,11 +14,14 @@
 //! mtu = 4096                         # bytes
 //! link = "packet:eth0"               # to a network; see `link::LinkName`
 //! quirk = ["rxe-flush=192.0.2.7"]    # peers with ways of their own; see `quirk::Quirk`
+//! congestion = "dcqcn"               # or "swift", "off"; parameters follow with commas
 //! no-grh = "refuse"                  # addresses without a GRH: "refuse", or "own": see `NoGrh`
+//! loss-recovery = "go-back-n"        # or "selective-repeat", between two of ours
 //! log = "warn"                       # a filter such as "info,ferroce::engine=trace"
 //! ```
 
 mod error;
+mod key;
 
 use std::env;
 use std::ffi::OsString;
@@ -30,6 +33,8 @@ use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+use ferroce_stack::LossRecovery;
+use ferroce_stack::congestion;
 use ferroce_stack::verbs::Mtu;
 use nix::unistd::Uid;
 use toml::{Table, Value};
@@ -39,6 +44,7 @@ use crate::link::LinkName;
 use crate::quirk::Quirk;
 
 pub use error::ConfigError;
+pub use key::Key;
 
 /// The variable that names the file.
 pub const CONFIG_VARIABLE: &str = "FERROCE_CONFIG";
@@ -51,101 +57,6 @@ const MAX_DEVICES: usize = 256;
 
 /// A file is shorter than so many bytes.
 const MAX_FILE: u64 = 1 << 20;
-
-/// What can be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// Addresses of the devices.
-    Addr,
-    /// Base of the devices' names.
-    Device,
-    /// The folder its members share.
-    Fabric,
-    /// Where frames are recorded.
-    Pcap,
-    /// What goes wrong on the link.
-    Fault,
-    /// Decides all chance.
-    Seed,
-    /// Largest path MTU.
-    Mtu,
-    /// The link to a network.
-    Link,
-    /// Peers that depart from the standard.
-    Quirk,
-    /// What addresses without a GRH mean.
-    NoGrh,
-    /// Which events are logged.
-    Log,
-}
-
-impl Key {
-    /// Every key.
-    pub const ALL: [Key; 11] = [
-        Key::Addr,
-        Key::Device,
-        Key::Fabric,
-        Key::Pcap,
-        Key::Fault,
-        Key::Seed,
-        Key::Mtu,
-        Key::Link,
-        Key::Quirk,
-        Key::NoGrh,
-        Key::Log,
-    ];
-
-    /// Its name in the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Key::Addr => "addr",
-            Key::Device => "device",
-            Key::Fabric => "fabric",
-            Key::Pcap => "pcap",
-            Key::Fault => "fault",
-            Key::Seed => "seed",
-            Key::Mtu => "mtu",
-            Key::Link => "link",
-            Key::Quirk => "quirk",
-            Key::NoGrh => "no-grh",
-            Key::Log => "log",
-        }
-    }
-
-    /// Its flag.
-    pub const fn flag(self) -> &'static str {
-        match self {
-            Key::Addr => "--addr",
-            Key::Device => "--device",
-            Key::Fabric => "--fabric",
-            Key::Pcap => "--pcap",
-            Key::Fault => "--fault",
-            Key::Seed => "--seed",
-            Key::Mtu => "--mtu",
-            Key::Link => "--link",
-            Key::Quirk => "--quirk",
-            Key::NoGrh => "--no-grh",
-            Key::Log => "--log",
-        }
-    }
-
-    /// Its variable.
-    pub const fn variable(self) -> &'static str {
-        match self {
-            Key::Addr => "FERROCE_ADDR",
-            Key::Device => "FERROCE_DEVICE",
-            Key::Fabric => "FERROCE_FABRIC",
-            Key::Pcap => "FERROCE_PCAP",
-            Key::Fault => "FERROCE_FAULT",
-            Key::Seed => "FERROCE_SEED",
-            Key::Mtu => "FERROCE_MTU",
-            Key::Link => "FERROCE_LINK",
-            Key::Quirk => "FERROCE_QUIRK",
-            Key::NoGrh => "FERROCE_NO_GRH",
-            Key::Log => "FERROCE_LOG",
-        }
-    }
-}
 
 /// What an address without a GRH means (`is_global` 0 in `ibv_ah_attr`). InfiniBand programs may
 /// address a peer in their subnet by its LID alone; Ethernet has no LIDs.
@@ -233,8 +144,12 @@ pub struct Settings {
     pub link: Option<LinkName>,
     /// Peers that depart from the standard.
     pub quirk: Vec<Quirk>,
+    /// How congestion is controlled; none: not at all.
+    pub congestion: Option<congestion::Config>,
     /// What addresses without a GRH mean.
     pub no_grh: NoGrh,
+    /// What is done about lost packets.
+    pub loss_recovery: LossRecovery,
     /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`. A library must
     /// not chat: unless set, only what keeps a device from working at all. Whoever makes the
     /// filter finds out whether it is one: see [`refuse`](Settings::refuse).
@@ -255,7 +170,9 @@ impl Default for Settings {
             mtu: None,
             link: None,
             quirk: Vec::new(),
+            congestion: None,
             no_grh: NoGrh::default(),
+            loss_recovery: LossRecovery::default(),
             log: "error".to_owned(),
             entries: std::array::from_fn(|_| entry.clone()),
         };
@@ -336,7 +253,9 @@ impl Settings {
             Key::Mtu => parse_mtu(&text).map(|mtu| self.mtu = Some(mtu)),
             Key::Link => parse_link(&text).map(|link| self.link = Some(link)),
             Key::Quirk => parse_quirk(&text).map(|quirk| self.quirk = quirk),
+            Key::Congestion => parse_congestion(&text).map(|control| self.congestion = control),
             Key::NoGrh => parse_no_grh(&text).map(|meaning| self.no_grh = meaning),
+            Key::LossRecovery => parse_loss_recovery(&text).map(|it| self.loss_recovery = it),
             Key::Log => {
                 self.log.clone_from(&text);
                 Ok(())
@@ -363,7 +282,11 @@ impl Settings {
             Key::Mtu => self.mtu.map_or(String::new(), |mtu| mtu.bytes().to_string()),
             Key::Link => self.link.as_ref().map_or(String::new(), LinkName::to_string),
             Key::Quirk => with_commas(&self.quirk),
+            Key::Congestion => {
+                self.congestion.as_ref().map_or("off".to_owned(), congestion::Config::to_string)
+            }
             Key::NoGrh => self.no_grh.name().to_owned(),
+            Key::LossRecovery => self.loss_recovery.name().to_owned(),
             Key::Log => self.log.clone(),
         }
     }
@@ -443,7 +366,14 @@ fn file_text(key: Key, table: &Table, path: &Path) -> Result<Option<String>, Con
     let expected = match key {
         Key::Addr | Key::Fault | Key::Quirk => "a text or a list of texts",
         Key::Seed | Key::Mtu => "a whole number",
-        Key::Device | Key::Fabric | Key::Pcap | Key::Link | Key::NoGrh | Key::Log => "a text",
+        Key::Device
+        | Key::Fabric
+        | Key::Pcap
+        | Key::Link
+        | Key::Congestion
+        | Key::NoGrh
+        | Key::LossRecovery
+        | Key::Log => "a text",
     };
     let wrong = || ConfigError::Value {
         key,
@@ -552,9 +482,23 @@ fn parse_quirk(text: &str) -> Result<Vec<Quirk>, String> {
     text.split(',').map(Quirk::from_str).collect::<Result<_, _>>().map_err(str::to_owned)
 }
 
+fn parse_congestion(text: &str) -> Result<Option<congestion::Config>, String> {
+    match text.trim() {
+        "off" => Ok(None),
+        text => text.parse().map(Some).map_err(|error: congestion::ParameterError| {
+            format!("off, or an algorithm and its parameters; {error}")
+        }),
+    }
+}
+
 fn parse_no_grh(text: &str) -> Result<NoGrh, String> {
     let known = [NoGrh::Refuse, NoGrh::Own].into_iter().find(|known| known.name() == text.trim());
     known.ok_or_else(|| "refuse or own".to_owned())
+}
+
+fn parse_loss_recovery(text: &str) -> Result<LossRecovery, String> {
+    let known = LossRecovery::named(text.trim());
+    known.ok_or_else(|| LossRecovery::ALL.map(LossRecovery::name).join(" or "))
 }
 
 #[cfg(test)]
@@ -637,8 +581,9 @@ mod tests {
             "all",
             "addr = ['192.0.2.1', 'fd00::1']\ndevice = 'rxe'\nfabric = 'lab'\npcap = 'a.pcap'\n\
              fault = ['drop 1st ack', 'drop 2nd ack']\nseed = 9\nmtu = 2048\nno-grh = 'own'\n\
+             loss-recovery = 'selective-repeat'\n\
              link = 'packet:eth0'\nquirk = ['rxe-flush=192.0.2.7', 'rxe-flush=fd00::7']\n\
-             log = 'debug'",
+             log = 'debug'\ncongestion = 'dcqcn,rpg_ai_rate=7'",
         );
         let settings = file.load().unwrap();
         assert_eq!(settings.entry(Key::Addr).text, "192.0.2.1,fd00::1");
@@ -647,6 +592,11 @@ mod tests {
         assert_eq!(settings.pcap, Some(file.0.with_file_name("a.pcap")));
         assert_eq!((settings.mtu, settings.log.as_str()), (Some(Mtu::Mtu2048), "debug"));
         assert_eq!(settings.no_grh, NoGrh::Own);
+        let control = settings.congestion.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(control.starts_with("dcqcn,line_rate=10000000000,"), "{control}");
+        assert!(control.contains(",rpg_ai_rate=7,"), "{control}");
+        assert_eq!(settings.entry(Key::Congestion).text, control);
+        assert_eq!(settings.loss_recovery, LossRecovery::SelectiveRepeat);
         assert_eq!(settings.entry(Key::Quirk).text, "rxe-flush=192.0.2.7,rxe-flush=fd00::7");
         assert_eq!(settings.link, "packet:eth0".parse().ok());
     }
@@ -688,7 +638,10 @@ mod tests {
             (Key::Link, "eth0", "packet:IFACE, xdp:IFACE or udp:ADDR"),
             (Key::Quirk, "rxe-flush", "rxe-flush= and the address"),
             (Key::Quirk, "rxe-flush=192.0.2.7,slow=fd00::7", "rxe-flush= and the address"),
+            (Key::Congestion, "red", "off, or an algorithm and its parameters; no algorithm 'red'"),
+            (Key::Congestion, "dcqcn,rpg_gd=1", "rpg_gd is a whole number from 10 to 11"),
             (Key::NoGrh, "yes", "refuse or own"),
+            (Key::LossRecovery, "none", "go-back-n or selective-repeat"),
         ];
         for (key, value, expected) in table {
             let error = load(&[], &[(key.variable(), value)]).unwrap_err().to_string();

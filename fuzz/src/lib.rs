@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
+mod choices;
 mod cm;
 mod frame;
 mod input;

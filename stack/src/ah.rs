@@ -77,6 +77,34 @@ impl Path {
         }
     }
 
+    /// The same path with another traffic class, and another priority where there is a VLAN.
+    pub fn set_priority(&mut self, traffic_class: u8, pcp: u8) {
+        let net = usize::from(self.net);
+        set_traffic_class(self.kind, &mut self.prefix[net..], traffic_class);
+        if self.kind == PrefixKind::V4 {
+            self.ipv4_sum = sum_without_length_and_ident(&self.prefix[net..net + 20]);
+        }
+        if self.source.vlan.is_some() {
+            self.prefix[14] = self.prefix[14] & 0x1f | pcp << 5;
+        }
+    }
+
+    /// Makes a packet of this path ECT(0), unless the address vector has said something of ECN. A
+    /// RoCE v1 packet cannot be.
+    #[inline]
+    pub fn mark_ecn_capable(&self, frame: &mut [u8]) {
+        let class = self.attr.traffic_class;
+        if class & 0b11 != 0 || self.kind == PrefixKind::V1 {
+            return;
+        }
+        let header = &mut frame[usize::from(self.net)..];
+        set_traffic_class(self.kind, header, class | 0b10);
+        if self.kind == PrefixKind::V4 {
+            let sum = !u16::from_be_bytes([header[10], header[11]]);
+            header[10..12].copy_from_slice(&(!fold(u32::from(sum) + 0b10)).to_be_bytes());
+        }
+    }
+
     /// Whether a packet with these headers comes from the peer at the other end.
     pub fn is_from_peer(&self, eth: &Ethernet, net: &Net) -> bool {
         // VLAN 0 is a priority tag: no VLAN.
@@ -155,6 +183,17 @@ fn network(source: &GidEntry, attr: &AhAttr) -> Result<(Net, PrefixKind), VerbsE
         }
         (GidType::RoceV2, None, None) => Ok((Net::V6(v6(source.gid)), PrefixKind::V6)),
         _ => Err(VerbsError::Invalid),
+    }
+}
+
+/// Writes DSCP and ECN into an IP header; of an IPv4 header, its checksum is not touched.
+fn set_traffic_class(kind: PrefixKind, header: &mut [u8], class: u8) {
+    match kind {
+        PrefixKind::V4 => header[1] = class,
+        PrefixKind::V6 | PrefixKind::V1 => {
+            header[0] = header[0] & 0xf0 | class >> 4;
+            header[1] = header[1] & 0x0f | class << 4;
+        }
     }
 }
 

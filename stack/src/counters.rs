@@ -53,8 +53,17 @@ counters! {
     implied_nak_seq_err,
     /// Request packets sent again.
     retransmitted_pkts,
-    /// Congestion notifications received.
+    /// Packets that came ahead of a missing one and were kept.
+    reordered_pkts,
+    /// Congestion notifications received and acted on.
     rp_cnp_handled,
+    /// Congestion notifications received that changed nothing: too soon after another, or no
+    /// concern of the algorithm's.
+    rp_cnp_ignored,
+    /// Congestion notifications sent.
+    np_cnp_sent,
+    /// Packets accepted that carried a mark of congestion; counted where congestion is controlled.
+    np_ecn_marked_roce_packets,
     /// Requests answered by a fatal NAK.
     resp_cqe_error,
 }

@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::ah::MAX_OVERHEAD;
+use crate::congestion;
 use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
 use crate::flow::FlowTable;
 use crate::gid::Gid;
 use crate::icrc;
+use crate::loss_recovery::LossRecovery;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::port::{GidEntry, Port, PortAttr, pkeys_match};
@@ -48,6 +50,12 @@ pub struct Config {
     pub window: u32,
     /// A requester asks for an ACK at least every so many packets.
     pub ack_every: u32,
+    /// What its QPs do about lost packets.
+    pub loss_recovery: LossRecovery,
+    /// Packets that one QP keeps, in each direction, which have come ahead of a missing one.
+    pub max_reorder: u32,
+    /// Bytes of such packets that all QPs keep together.
+    pub max_reorder_bytes: usize,
     /// Packets one QP sends before the next has its turn.
     pub burst: u32,
     /// The largest path MTU the link takes.
@@ -59,6 +67,8 @@ pub struct Config {
     /// Peers that compute the ICRC of FLUSH as Linux rxe does ([`icrc::rxe_flush`]): with them,
     /// and in both directions, it is what we compute, too.
     pub rxe_flush_peers: Vec<Gid>,
+    /// How congestion is controlled; `None`: packets are not ECN-capable, and nothing slows down.
+    pub congestion: Option<congestion::Config>,
 }
 
 impl Default for Config {
@@ -74,11 +84,15 @@ impl Default for Config {
             max_rd_atomic: 128,
             window: 256,
             ack_every: 64,
+            loss_recovery: LossRecovery::GoBackN,
+            max_reorder: 1024,
+            max_reorder_bytes: 16 << 20,
             burst: 16,
             active_mtu: Mtu::Mtu4096,
             pkeys: vec![0xffff],
             qpns: 0..1 << 24,
             rxe_flush_peers: Vec::new(),
+            congestion: None,
         }
     }
 }
@@ -101,6 +115,8 @@ pub struct Device<M> {
     burst_left: u32,
     /// The QP whose ACK is held back, unless it owes more meanwhile.
     held: Option<Qpn>,
+    /// QPs that have something to send in a class that is paused, by slot.
+    paused: Vec<u32>,
     timers: TimerQueue,
 }
 
@@ -126,9 +142,14 @@ impl<M: Memory> Device<M> {
                 window: config.window.clamp(1, 1 << 22),
                 ack_every: config.ack_every.max(1),
                 max_rd_atomic: config.max_rd_atomic,
+                loss_recovery: config.loss_recovery,
+                max_reorder: config.max_reorder,
             },
+            congestion: config.congestion.clone(),
+            paused_dscps: 0,
             ident: 0,
             cq_overrun: false,
+            reorder_left: config.max_reorder_bytes,
             ready_cqs: VecDeque::new(),
         };
         Device {
@@ -142,6 +163,7 @@ impl<M: Memory> Device<M> {
             line: VecDeque::new(),
             burst_left: config.burst,
             held: None,
+            paused: Vec::new(),
             timers: TimerQueue::default(),
             config,
         }
@@ -249,6 +271,10 @@ impl<M: Memory> Device<M> {
             }
             if sent.is_none() {
                 qp.in_line = false;
+                if qp.is_paused(&self.shared) && !qp.awaits_resumption {
+                    qp.awaits_resumption = true;
+                    self.paused.push(slot);
+                }
                 self.leave_line();
             }
             self.fail_users_of_overrun_cqs();
@@ -286,6 +312,23 @@ impl<M: Memory> Device<M> {
         self.held = Some(qp.qpn);
         self.leave_line();
         true
+    }
+
+    /// Has connected QPs send nothing whose packets have one of these DSCPs, each a bit; of what
+    /// was paused before and is not now, the packets leave. For links with priority flow control,
+    /// which would otherwise have to take what they may not send to get at what they may. CNPs have
+    /// a DSCP of their own and leave.
+    pub fn pause_dscps(&mut self, dscps: u64) {
+        if self.shared.paused_dscps == dscps {
+            return;
+        }
+        self.shared.paused_dscps = dscps;
+        for slot in std::mem::take(&mut self.paused) {
+            if let Some(qp) = self.qps.at(slot) {
+                qp.awaits_resumption = false;
+                self.settle(slot);
+            }
+        }
     }
 
     /// What the ACK that is held back acknowledges; `None` if none is. It grows with each request
@@ -375,13 +418,15 @@ impl<M: Memory> Device<M> {
         }
     }
 
-    /// Takes a QP that is going away out of the line, or its successor would stand there twice.
+    /// Takes a QP that is going away out of the line and from among the paused ones, or its
+    /// successor would stand there twice.
     pub(crate) fn forget(&mut self, slot: u32) {
         if self.line.front() == Some(&slot) {
             self.leave_line();
         } else {
             self.line.retain(|&other| other != slot);
         }
+        self.paused.retain(|&other| other != slot);
     }
 
     fn end_burst(&mut self, slot: u32) {
@@ -415,7 +460,9 @@ impl<M: Memory> Device<M> {
         let slot = self.qps.slot_of(Qpn(bth.dest_qp));
         let qp = self.qps.get_mut(Qpn(bth.dest_qp)).ok_or(Discard::UnknownQp)?;
         if transport == Transport::Cnp {
-            return receive_cnp(&mut self.shared, qp, &packet, frame);
+            qp.check_cnp(&packet)?;
+            check_sender(&self.shared, qp, &packet)?;
+            return qp.handle_cnp(now, &mut self.shared, &packet, frame);
         }
         if Some(transport) != qp.transport() {
             return Err(Discard::WrongService);
@@ -430,6 +477,7 @@ impl<M: Memory> Device<M> {
         self.shared.counters.rcvd_pkts += 1;
         qp.counters.rcvd_pkts += 1;
         let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
+        qp.note_mark(&mut env, &packet);
         let outcome = qp.handle(&mut env, &packet, frame);
         self.settle(slot);
         outcome
@@ -445,76 +493,6 @@ impl<M: Memory> Device<M> {
         qp.counters.rcvd_pkts += 1;
         self.shared.counters.rcvd_pkts += 1;
         Ok(())
-    }
-
-    /// Delivers a copy to every member of the group (IBA 9.8.3.3).
-    fn receive_multicast(
-        &mut self,
-        now: Instant,
-        packet: &Packet,
-        frame: &[u8],
-    ) -> Result<(), Discard> {
-        // Reliable datagrams have a DETH too.
-        let is_datagram = packet.info().is_some_and(|info| info.transport == Transport::Ud);
-        if !is_datagram || !packet.headers.net.destination().is_multicast() {
-            return Err(Discard::WrongService);
-        }
-        if !packet.icrc_ok(frame) {
-            return Err(Discard::BadIcrc);
-        }
-        if self.deliver_multicast(now, packet, frame, None) {
-            self.shared.counters.rcvd_pkts += 1;
-            return Ok(());
-        }
-        Err(Discard::NotAMember)
-    }
-
-    /// Delivers to every member but `sender`; whether there was one with the right keys.
-    fn deliver_multicast(
-        &mut self,
-        now: Instant,
-        packet: &Packet,
-        frame: &[u8],
-        sender: Option<Qpn>,
-    ) -> bool {
-        let group = packet.headers.net.destination();
-        let qkey = packet.headers.ext.deth.map_or(0, |deth| deth.qkey);
-        let Some((_, members)) = self.groups.iter().find(|(gid, _)| *gid == group) else {
-            return false;
-        };
-        let mut heard = false;
-        for &qpn in members.iter().filter(|&&qpn| Some(qpn) != sender) {
-            let Some(qp) = self.qps.get_mut(qpn) else { continue };
-            if !qp.hears_multicast(qkey) || !pkeys_match(qp.pkey(), packet.headers.bth.pkey) {
-                continue;
-            }
-            let mut env = Env { now, shared: &mut self.shared, memory: &mut self.memory };
-            heard = true;
-            qp.counters.rcvd_pkts += 1;
-            if let Err(reason) = qp.handle(&mut env, packet, frame) {
-                env.shared.counters.discard(reason);
-            }
-        }
-        heard
-    }
-
-    /// A multicast datagram sent from here reaches the members here too, its sender excepted.
-    fn loop_back_multicast(&mut self, now: Instant, slot: u32, frame: &[u8]) {
-        // The group bit of the destination MAC.
-        if frame[0] & 1 == 0 {
-            return;
-        }
-        let (Some(qp), Ok(packet)) = (self.qps.at(slot), Packet::parse(frame)) else { return };
-        if qp.transport().is_none() {
-            // Nothing of it has been checked yet; to one QP it comes as any other frame.
-            if Qpn(packet.headers.bth.dest_qp) == Qpn::MULTICAST {
-                let _ = self.handle_frame(now, frame);
-            }
-            return;
-        }
-        let sender = Some(qp.qpn);
-        self.deliver_multicast(now, &packet, frame, sender);
-        self.fail_users_of_overrun_cqs();
     }
 
     /// Whether any object still belongs to `pd`.
@@ -569,28 +547,5 @@ fn check_sender(shared: &Shared, qp: &Qp, packet: &Packet) -> Result<(), Discard
     if qp.is_datagram() && headers.ext.deth.is_some_and(|deth| deth.qkey != qp.qkey()) {
         return Err(Discard::BadQkey);
     }
-    Ok(())
-}
-
-/// A congestion notification is counted; nothing slows down yet (IBA A17.9.3).
-fn receive_cnp(
-    shared: &mut Shared,
-    qp: &mut Qp,
-    packet: &Packet,
-    frame: &[u8],
-) -> Result<(), Discard> {
-    if packet.info().is_none() {
-        return Err(Discard::UnknownOpcode);
-    }
-    if qp.is_datagram() || !qp.takes(Kind::Acknowledge) {
-        return Err(Discard::WrongState);
-    }
-    check_sender(shared, qp, packet)?;
-    if !packet.icrc_ok(frame) {
-        return Err(Discard::BadIcrc);
-    }
-    shared.counters.rcvd_pkts += 1;
-    qp.counters.rcvd_pkts += 1;
-    shared.counters.rp_cnp_handled += 1;
     Ok(())
 }

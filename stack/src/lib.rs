@@ -6,11 +6,13 @@
 //! [`Device`] owns all state and is the only way in. [`verbs`] has what an application posts to it
 //! and polls from it, and [`memory`] what the application lends it. For frames, [`wire`] turns one
 //! into plain values and back, [`icrc`] guards it from end to end, [`psn`] numbers it, [`gid`]
-//! addresses it, and [`discard`] names every reason for which it may have no effect.
+//! addresses it, and [`discard`] names every reason for which it may have no effect. [`congestion`]
+//! says how fast each QP may send, where that is wanted.
 
 #![forbid(unsafe_code)]
 
 mod ah;
+pub mod congestion;
 mod control;
 mod counters;
 mod cq;
@@ -19,9 +21,11 @@ pub mod discard;
 pub mod flow;
 pub mod gid;
 pub mod icrc;
+mod loss_recovery;
 pub mod mad;
 pub mod memory;
 mod mr;
+mod multicast;
 mod port;
 pub mod psn;
 mod qp;
@@ -37,6 +41,7 @@ pub mod wire;
 pub use control::{MrChange, MrInit, SrqAttr, SrqInit};
 pub use counters::{Counters, QpCounters};
 pub use device::{Config, Device};
+pub use loss_recovery::LossRecovery;
 pub use port::{GidEntry, GidType, PortAttr};
 pub use qp::{Transition, transition};
 

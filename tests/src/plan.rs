@@ -23,10 +23,11 @@ use ferroce::frame::fault::{Action as Fault, Class, Corruption, Rule, Which};
 use ferroce::frame::wire::Link;
 use ferroce::rand::Rng;
 use ferroce::world::{Addressing, ConnectOptions, WorldConfig};
+use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift};
 use ferroce_stack::psn::Psn;
 use ferroce_stack::time::ack_timeout_ns;
 use ferroce_stack::verbs::{Access, Mtu, MwType, QpCap};
-use ferroce_stack::{Config, MAX_MESSAGE};
+use ferroce_stack::{Config, LossRecovery, MAX_MESSAGE};
 
 use crate::flow::{Builder, FlowPlan};
 
@@ -178,6 +179,13 @@ impl Plan {
         Plan::with(seed, |_, _| CQE)
     }
 
+    /// The same plan, with selective repeat on the first `nodes` nodes.
+    pub fn with_selective_repeat(mut self, nodes: usize) -> Plan {
+        let loss_recovery = LossRecovery::SelectiveRepeat;
+        self.world.devices = vec![Config { loss_recovery, ..self.world.device.clone() }; nodes];
+        self
+    }
+
     /// The plan of `seed` for an error storm: the first pair shares nothing with the others, and
     /// the CQs of those may be too small.
     pub fn for_storm(seed: u64) -> Plan {
@@ -197,12 +205,16 @@ impl Plan {
     /// The plan of `seed` with pairs adapted by `adapt`, which returns the size of the common CQs.
     fn with(seed: u64, adapt: impl Fn(&mut Rng, &mut Vec<PairPlan>) -> usize) -> Plan {
         let mut rng = Rng::new(seed);
-        let world = plan_world(&mut rng, seed);
+        let mut world = plan_world(&mut rng, seed);
+        world.device.congestion = plan_congestion(seed);
         let timeout = 8 + rng.below(2) as u8;
         let count = 1 + rng.below(5) as usize;
         let mut pairs = Vec::new();
         pairs.resize_with(count, || plan_pair(&mut rng, world.nodes, timeout));
-        let faults = plan_faults(&mut rng, timeout);
+        let mut faults = plan_faults(&mut rng, timeout);
+        if world.device.congestion.is_some() {
+            faults.rules.push(some(Fault::MarkCe, 0.2));
+        }
         let shared_cqe = adapt(&mut rng, &mut pairs);
         let mut builder = Builder::new(rng, pairs, world.nodes);
         builder.plan_flows();
@@ -297,8 +309,7 @@ fn plan_faults(rng: &mut Rng, timeout: u8) -> FaultPlan {
     }
     let mut add = |rng: &mut Rng, action, probability: f64| {
         if rng.chance(0.6) {
-            let which = Which::Chance(probability);
-            faults.rules.push(Rule { action, which, class: Class::default(), conditions: vec![] });
+            faults.rules.push(some(action, probability));
         }
     };
     let loss = pick(rng, &[0.005, 0.02, 0.1]);
@@ -310,6 +321,24 @@ fn plan_faults(rng: &mut Rng, timeout: u8) -> FaultPlan {
     add(rng, Fault::Corrupt(Corruption::ANY_BIT), 0.03);
     faults.replays = rng.chance(0.4);
     faults
+}
+
+/// Strikes every frame with this probability.
+fn some(action: Fault, probability: f64) -> Rule {
+    let which = Which::Chance(probability);
+    Rule { action, which, class: Class::default(), conditions: vec![] }
+}
+
+/// Every eighth seed has one algorithm, every eighth the other. At their lowest rate an answer still
+/// comes well within the ACK timeout.
+fn plan_congestion(seed: u64) -> Option<congestion::Config> {
+    const LINE: u64 = 10_000_000_000;
+    let algorithm = match seed % 8 {
+        3 => Algorithm::Dcqcn(dcqcn::Params { rpg_min_rate: 1_000, ..dcqcn::Params::paper() }),
+        7 => Algorithm::Swift(swift::Params { min_rate: 1_000, ..swift::Params::default() }),
+        _ => return None,
+    };
+    Some(congestion::Config::new(algorithm, LINE))
 }
 
 /// Message length: mostly a few packets or less, at times many.

@@ -31,6 +31,8 @@ pub struct Outcome {
     pub frames: u64,
     /// Hash of all of them, with their moments.
     pub hash: u64,
+    /// The same without marks of loss recovery, and the ICRC, which covers them.
+    pub content: u64,
     /// Work requests completed.
     pub ops: usize,
     /// Virtual time.
@@ -72,7 +74,38 @@ pub struct Simulation<'a> {
 /// # Errors
 /// What went wrong, and when.
 pub fn run(seed: u64, record: Option<&Path>) -> Result<Outcome, String> {
+    run_plan(Plan::new(seed), record)
+}
+
+/// As [`run`], with selective repeat on all nodes.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_selective(seed: u64, record: Option<&Path>) -> Result<Outcome, String> {
     let plan = Plan::new(seed);
+    let nodes = plan.world.nodes;
+    run_plan(plan.with_selective_repeat(nodes), record)
+}
+
+/// As [`run`], with selective repeat on the first node alone: every frame has to be the same but
+/// for the mark, unless that node speaks with itself.
+///
+/// # Errors
+/// As [`run`], or if it is not.
+pub fn run_one_sided(seed: u64, record: Option<&Path>) -> Result<Outcome, String> {
+    let plan = Plan::new(seed);
+    let alone = plan.pairs.iter().all(|pair| pair.nodes != [0, 0]);
+    let plan = plan.with_selective_repeat(1);
+    let outcome = run_plan(plan, record)?;
+    let plain = run(seed, None)?;
+    let same = (outcome.content, &outcome.counters) == (plain.content, &plain.counters);
+    if alone && !same {
+        return Err("frames or counters differ from those of go-back-N".to_owned());
+    }
+    Ok(outcome)
+}
+
+fn run_plan(plan: Plan, record: Option<&Path>) -> Result<Outcome, String> {
     let mut simulation = Simulation::new(&plan, plan.pairs.len(), record)?;
     let result = simulation.run_all();
     simulation.end(result)
@@ -224,6 +257,7 @@ impl Simulation<'_> {
         for frame in self.bench.world.wire().take_log() {
             self.outcome.frames += 1;
             self.outcome.hash = hash(self.outcome.hash, &frame);
+            self.outcome.content = hash(self.outcome.content, &without_mark(&frame));
             if self.recent.len() == REMEMBERED {
                 self.recent.pop_front();
             }
@@ -485,6 +519,16 @@ pub fn addend(op: &Op) -> u64 {
 fn kind_of(frame: &[u8]) -> Option<Kind> {
     let (headers, _) = Headers::parse(frame).ok()?;
     headers.bth.opcode.info().map(|info| info.kind)
+}
+
+/// The frame without reserved bits and ICRC.
+fn without_mark(frame: &SentFrame) -> SentFrame {
+    let mut frame = frame.clone();
+    if let Ok((_, layout)) = Headers::parse(&frame.bytes) {
+        frame.bytes[layout.bth + 8] &= 0x80;
+        frame.bytes.truncate(layout.icrc);
+    }
+    frame
 }
 
 fn hash(state: u64, frame: &SentFrame) -> u64 {

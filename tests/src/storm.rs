@@ -94,11 +94,24 @@ struct Storm<'a> {
 /// # Errors
 /// What went wrong, and when.
 pub fn run(seed: u64, record: Option<&Path>) -> Result<Outcome, String> {
+    run_plan(Plan::for_storm(seed), record)
+}
+
+/// As [`run`], with selective repeat on all nodes.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_selective(seed: u64, record: Option<&Path>) -> Result<Outcome, String> {
     let plan = Plan::for_storm(seed);
+    let nodes = plan.world.nodes;
+    run_plan(plan.with_selective_repeat(nodes), record)
+}
+
+fn run_plan(plan: Plan, record: Option<&Path>) -> Result<Outcome, String> {
     let simulation = Simulation::new(&plan, 1, record)?;
     let mut storm = Storm {
         simulation,
-        rng: Rng::new(seed ^ 0x5702),
+        rng: Rng::new(plan.seed ^ 0x5702),
         posted: Vec::new(),
         seen: HashMap::new(),
         ends: vec![[End::default(); 2]; plan.pairs.len()],

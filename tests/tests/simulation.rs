@@ -14,6 +14,8 @@ use ferroce_tests::{simulation, storm};
 
 /// Seeds by default.
 const SEEDS: u64 = 2000;
+/// Seeds by default of those that are about loss recovery.
+const RECOVERY_SEEDS: u64 = 1000;
 /// When to stop, on a machine too slow for all of them.
 const TIME_BOX: Duration = Duration::from_secs(120);
 /// What the seeds together must have been through.
@@ -46,6 +48,7 @@ type Run = fn(u64, Option<&Path>) -> Result<Outcome, String>;
 struct Campaign {
     name: &'static str,
     test: &'static str,
+    seeds: u64,
     run: Run,
 }
 
@@ -112,7 +115,7 @@ impl Campaign {
         }
         let begin = Instant::now();
         let wanted = number("FERROCE_SEEDS");
-        let seeds = wanted.unwrap_or(SEEDS);
+        let seeds = wanted.unwrap_or(self.seeds);
         let mut sum = Sum::default();
         let mut failures = Vec::new();
         for seed in 0..seeds {
@@ -141,9 +144,9 @@ impl Campaign {
 #[test]
 fn every_seed_is_right() {
     let test = "every_seed_is_right";
-    let Some(sum) = (Campaign { name: "simulation", test, run: simulation::run }).run_all() else {
-        return;
-    };
+    let (name, seeds) = ("simulation", SEEDS);
+    let campaign = Campaign { name, test, seeds, run: simulation::run };
+    let Some(sum) = campaign.run_all() else { return };
     // Seeds that never meet trouble prove little.
     for name in MUST_HAPPEN {
         assert!(sum.done < 100 || sum.counters[name] > 0, "no seed has counted {name}");
@@ -154,8 +157,39 @@ fn every_seed_is_right() {
 #[test]
 fn storms_hurt_only_their_victims() {
     let test = "storms_hurt_only_their_victims";
-    let Some(sum) = (Campaign { name: "storm", test, run: storm::run }).run_all() else { return };
+    let (name, seeds) = ("storm", SEEDS);
+    let campaign = Campaign { name, test, seeds, run: storm::run };
+    let Some(sum) = campaign.run_all() else { return };
     for name in ["retry_exceeded_err", "resp_cqe_error", "send_err"] {
         assert!(sum.done < 100 || sum.counters[name] > 0, "no seed has counted {name}");
     }
+}
+
+/// The same with selective repeat at all ends: nothing of what a program sees differs.
+#[test]
+fn every_seed_is_right_with_selective_repeat() {
+    let test = "every_seed_is_right_with_selective_repeat";
+    let (name, seeds) = ("selective", RECOVERY_SEEDS);
+    let campaign = Campaign { name, test, seeds, run: simulation::run_selective };
+    let Some(sum) = campaign.run_all() else { return };
+    // What comes ahead of a gap is kept.
+    let must_happen = MUST_HAPPEN.into_iter().filter(|&name| name != "response_gap");
+    for name in must_happen.chain(["reordered_pkts"]) {
+        assert!(sum.done < 100 || sum.counters[name] > 0, "no seed has counted {name}");
+    }
+}
+
+/// One end alone is go-back-N, frame by frame.
+#[test]
+fn selective_repeat_of_one_end_changes_nothing_but_the_mark() {
+    let test = "selective_repeat_of_one_end_changes_nothing_but_the_mark";
+    let (name, seeds) = ("one-sided", RECOVERY_SEEDS);
+    Campaign { name, test, seeds, run: simulation::run_one_sided }.run_all();
+}
+
+#[test]
+fn storms_hurt_only_their_victims_with_selective_repeat() {
+    let test = "storms_hurt_only_their_victims_with_selective_repeat";
+    let (name, seeds) = ("selective-storm", RECOVERY_SEEDS);
+    Campaign { name, test, seeds, run: storm::run_selective }.run_all();
 }

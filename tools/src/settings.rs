@@ -41,9 +41,17 @@ pub struct SettingFlags {
     /// A peer with ways of its own: rxe-flush=IP, Linux rxe with its ICRC of FLUSH
     #[arg(long, value_name = "QUIRK")]
     quirk: Vec<String>,
+    /// How congestion is controlled: off, or dcqcn or swift and parameters, such as
+    /// dcqcn,line_rate=25000000000,rpg_ai_rate=5; see docs/congestion.md [default: off]
+    #[arg(long, value_name = "ALGORITHM")]
+    congestion: Option<String>,
     /// What an address without a GRH means: refuse, or own for the device itself [default: refuse]
     #[arg(long, value_name = "MEANING")]
     no_grh: Option<String>,
+    /// What is done about lost packets: go-back-n, or selective-repeat where the peer's device has
+    /// it too [default: go-back-n]
+    #[arg(long, value_name = "WAY")]
+    loss_recovery: Option<String>,
     /// Which events are logged, such as info or ferroce=debug [default: error]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -86,7 +94,9 @@ impl SettingFlags {
             (Key::Mtu, self.mtu.clone()),
             (Key::Link, link.link.clone()),
             (Key::Quirk, joined(&self.quirk, ",")),
+            (Key::Congestion, self.congestion.clone()),
             (Key::NoGrh, self.no_grh.clone()),
+            (Key::LossRecovery, self.loss_recovery.clone()),
             (Key::Log, self.log.clone()),
         ];
         let values = given.into_iter().filter_map(|(key, text)| Some((key, text?))).collect();

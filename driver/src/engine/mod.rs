@@ -141,6 +141,8 @@ impl Engine {
             active_mtu,
             qpns: member.qpns(),
             rxe_flush_peers: of_rxe.collect(),
+            congestion: options.congestion.cloned(),
+            loss_recovery: options.loss_recovery,
             ..Config::default()
         };
         let mut device = Device::new(config, HostMemory::new());

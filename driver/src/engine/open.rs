@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferroce_stack::GidEntry;
+use ferroce_stack::congestion;
 use ferroce_stack::verbs::Mtu;
+use ferroce_stack::{GidEntry, LossRecovery};
 
 use super::network::Network;
 use super::sleeper::{Descriptors, Sleeper};
@@ -44,6 +45,10 @@ pub struct Options<'a> {
     pub pcap: Option<&'a Path>,
     /// Peers that depart from the standard.
     pub quirks: &'a [Quirk],
+    /// How congestion is controlled, if it is.
+    pub congestion: Option<&'a congestion::Config>,
+    /// What is done about lost packets.
+    pub loss_recovery: LossRecovery,
 }
 
 /// A link that an engine is to own: it is the fabric's gateway then.
@@ -70,6 +75,8 @@ impl<'a> Options<'a> {
             link: None,
             pcap: None,
             quirks: &[],
+            congestion: None,
+            loss_recovery: LossRecovery::default(),
         }
     }
 
@@ -86,6 +93,8 @@ impl<'a> Options<'a> {
             link: settings.link.as_ref().map(|name| OwnLink { name, addresses: &settings.addr }),
             pcap: settings.pcap.as_deref(),
             quirks: &settings.quirk,
+            congestion: settings.congestion.as_ref(),
+            loss_recovery: settings.loss_recovery,
         }
     }
 }

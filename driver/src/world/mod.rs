@@ -70,6 +70,8 @@ pub struct WorldConfig {
     pub seed: u64,
     /// Sizes and bounds of each device.
     pub device: Config,
+    /// Those of the first devices, where they are others.
+    pub devices: Vec<Config>,
     /// Faults of the link.
     pub faults: Vec<Rule>,
     /// The link.
@@ -88,6 +90,7 @@ impl Default for WorldConfig {
             nodes: 2,
             seed: 1,
             device: Config::default(),
+            devices: Vec::new(),
             faults: Vec::new(),
             link: Link::default(),
             addressing: Addressing::default(),
@@ -134,9 +137,10 @@ impl World {
     pub fn new(config: WorldConfig) -> Result<World, VerbsError> {
         let gids: Vec<GidEntry> = (0..config.nodes).map(|node| gid(node, &config)).collect();
         let mut devices = Vec::with_capacity(config.nodes);
-        for entry in &gids {
+        for (node, entry) in gids.iter().enumerate() {
             let arena = Arena::with_capacity(config.arena_capacity);
-            let mut device = Device::new(config.device.clone(), arena);
+            let own = config.devices.get(node).unwrap_or(&config.device);
+            let mut device = Device::new(own.clone(), arena);
             device.add_gid(*entry)?;
             while device.poll_event().is_some() {}
             devices.push(device);

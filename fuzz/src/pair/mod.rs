@@ -7,11 +7,12 @@
 mod faults;
 mod side;
 
-use ferroce::world::{Addressing, ConnectOptions, World, WorldConfig};
+use ferroce::world::{ConnectOptions, World, WorldConfig};
 use ferroce_stack::Config;
 use ferroce_stack::psn::Psn;
 use ferroce_stack::verbs::{AttrMask, Mtu, QpAttr, QpCap, QpState};
 
+use crate::choices::Choices;
 use crate::input::Input;
 use side::{Service, Side};
 
@@ -60,13 +61,22 @@ impl Pair {
             window: input.pick(&[1, 3, 16, 64]),
             ack_every: input.pick(&[1, 4, 64]),
             burst: input.pick(&[1, 4, 16]),
+            max_reorder: 8,
             ..Config::default()
         };
-        let addressing = input.pick(&[Addressing::Ipv4, Addressing::Ipv6, Addressing::RoceV1]);
+        let choices = Choices::read(input);
+        let addressing = choices.addressing;
+        let devices = [0, 1].map(|node| choices.apply(node, &device)).to_vec();
         let options = options(input);
         let arena_capacity = 1 << 17;
-        let config =
-            WorldConfig { device, addressing, faults, arena_capacity, ..Default::default() };
+        let config = WorldConfig {
+            device,
+            devices,
+            addressing,
+            faults,
+            arena_capacity,
+            ..Default::default()
+        };
         let mut world = World::new(config).expect(VALID);
         let rc = world.connect_rc(0, 1, &options).expect(VALID);
         let uc = world.connect_uc(0, 1, &options).expect(VALID);

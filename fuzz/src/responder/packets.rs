@@ -1,14 +1,14 @@
 //! Packets from the input: right in most respects, for the QP they are addressed to, and wrong in
 //! one that the input chooses.
 
-use ferroce_stack::GidType;
 use ferroce_stack::psn::Psn;
 use ferroce_stack::verbs::{QpType, Qpn};
 use ferroce_stack::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ethernet, Extensions, Feth, Headers, Ieth, ImmDt,
-    Ipv4, Ipv6, Kind, Layout, Net, Opcode, OpcodeInfo, Packet, Position, Rdeth, Reth, Syndrome,
-    Transport, Udp, Vlan, XrcEth, seal,
+    Ipv4, Ipv6, Kind, Layout, Net, Opcode, OpcodeInfo, Packet, Position, PsnRange, Rdeth, Reth,
+    Syndrome, Transport, Udp, Vlan, XrcEth, seal,
 };
+use ferroce_stack::{GidType, LossRecovery};
 
 use super::rig::{GROUP, GROUP_V4, MTU, NODE, QKEY, Rig};
 use crate::input::Input;
@@ -85,6 +85,9 @@ fn build(rig: &mut Rig, choice: &Choice) -> Vec<u8> {
     let layout = headers.emit(payload_len, &mut frame).expect("there is room");
     let payload = frame[layout.payload..][..payload_len].iter_mut().zip(0u8..=255);
     payload.for_each(|(byte, at)| *byte = at.wrapping_mul(5) ^ choice.data);
+    if info.is_some_and(|info| info.kind == Kind::Acknowledge) {
+        tell_what_has_come(&mut frame[layout.payload..][..payload_len], headers.bth.psn, choice);
+    }
     finish(frame, &layout, payload_len, choice)
 }
 
@@ -157,7 +160,7 @@ fn bth(rig: &mut Rig, choice: &Choice, opcode: Opcode, info: Option<&OpcodeInfo>
         reserved6: 0,
         dest_qp: qpn.0,
         ack_req: choice.flag(2),
-        reserved7: 0,
+        reserved7: if choice.flag(5) { LossRecovery::SelectiveRepeat.mark() } else { 0 },
         psn,
     }
 }
@@ -181,6 +184,7 @@ fn payload_len(rig: &Rig, choice: &Choice, info: Option<&OpcodeInfo>) -> usize {
         },
         (Kind::AtomicWrite, _) => 8,
         (Kind::Cnp, _) => 16,
+        (Kind::Acknowledge, _) if choice.flag(5) => (len & 3) * PsnRange::LEN,
         _ => 0,
     }
 }
@@ -200,6 +204,16 @@ fn follow_write(
         Position::First | Position::Middle => total.saturating_sub(payload_len as u32),
         Position::Last | Position::Only => 0,
     };
+}
+
+/// Ranges of PSNs behind `psn`, most of them in order.
+fn tell_what_has_come(payload: &mut [u8], psn: Psn, choice: &Choice) {
+    let mut first = psn.advance(u32::from(choice.data & 3));
+    for bytes in payload.chunks_exact_mut(PsnRange::LEN) {
+        let count = u32::from(choice.data >> 2 & 7);
+        PsnRange { first, count }.emit(bytes);
+        first = first.advance(count + u32::from(choice.dma & 3));
+    }
 }
 
 /// A key the device has or had, and an address near what it names.

@@ -2,7 +2,7 @@
 //! say, the input makes up.
 
 use ferroce::memory::Arena;
-use ferroce::world::{Addressing, ConnectOptions, Endpoint, World, WorldConfig};
+use ferroce::world::{ConnectOptions, Endpoint, World, WorldConfig};
 use ferroce_stack::gid::Gid;
 use ferroce_stack::psn::Psn;
 use ferroce_stack::time::Instant;
@@ -10,10 +10,13 @@ use ferroce_stack::verbs::{
     Ah, AhAttr, AttrMask, Cq, Event, EventKind, Mtu, Mw, Pd, QpAttr, QpCap, QpInit, QpState,
     QpType, Qpn, Srq, Wc, Xrcd,
 };
-use ferroce_stack::wire::{Mac, Packet, PayloadRule, Transport};
-use ferroce_stack::{Config, Device, SrqInit};
+use ferroce_stack::wire::{
+    Headers, Kind, Mac, NakCode, Packet, PayloadRule, PsnRange, Syndrome, Transport,
+};
+use ferroce_stack::{Config, Device, LossRecovery, SrqInit};
 
 use super::plots::{self, Plot};
+use crate::choices::Choices;
 use crate::input::Input;
 use crate::ledger::{Ledger, Queue};
 
@@ -124,10 +127,10 @@ pub fn options() -> ConnectOptions {
 }
 
 fn config(input: &mut Input) -> WorldConfig {
-    let all = [Addressing::Ipv4, Addressing::Ipv6, Addressing::RoceV1];
-    let addressing = input.pick(&all);
+    let choices = Choices::read(input);
     let device = Config {
         rxe_flush_peers: Vec::new(),
+        congestion: None,
         max_qp: 15,
         max_mr: 40,
         max_objects: 40,
@@ -139,11 +142,16 @@ fn config(input: &mut Input) -> WorldConfig {
         window: 16,
         ack_every: 4,
         burst: 4,
+        loss_recovery: LossRecovery::GoBackN,
+        max_reorder: 8,
+        max_reorder_bytes: 1 << 14,
         active_mtu: ACTIVE_MTU,
         pkeys: vec![0xffff, 0x8001],
         qpns: 0..1 << 24,
     };
     let vlan = input.flag().then_some(42);
+    let device = choices.apply(NODE, &device);
+    let addressing = choices.addressing;
     WorldConfig { device, addressing, vlan, arena_capacity: 1 << 15, ..WorldConfig::default() }
 }
 
@@ -420,7 +428,7 @@ impl Rig {
         };
         let (len, mtu) = (packet.payload.len(), mtu.bytes());
         let fits = match info.payload {
-            PayloadRule::Empty => len == 0,
+            PayloadRule::Empty => len == 0 || tells_what_has_come(&packet),
             PayloadRule::Mtu => len == mtu,
             PayloadRule::OneToMtu => (1..=mtu).contains(&len),
             PayloadRule::UpToMtu => len <= mtu,
@@ -490,6 +498,23 @@ impl Rig {
         }
         assert!(self.transmit(FRAMES_MAX), "it never stops sending");
     }
+}
+
+/// Whether it is the sequence NAK of selective repeat, whose payload is ranges of PSNs.
+fn tells_what_has_come(packet: &Packet) -> bool {
+    let Headers { bth, ext, .. } = &packet.headers;
+    let is_nak = bth.opcode.info().is_some_and(|info| info.kind == Kind::Acknowledge)
+        && ext.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::nak(NakCode::PsnSequence));
+    let mut expected = bth.psn;
+    is_nak
+        && bth.reserved7 == LossRecovery::SelectiveRepeat.mark()
+        && packet.payload.len() <= PsnRange::MAX * PsnRange::LEN
+        && packet.payload.len().is_multiple_of(PsnRange::LEN)
+        && PsnRange::parse_all(packet.payload).all(|range| {
+            let rises = range.first.distance(expected) > 0 && range.count > 0;
+            expected = range.first.advance(range.count);
+            rises
+        })
 }
 
 fn bring_up_datagram(device: &mut Device<Arena>, qpn: Qpn, qp_type: QpType) {

@@ -1,11 +1,13 @@
 //! The verbs of queue pairs: made, changed and destroyed, posted to, attached to multicast groups.
 
 use super::{Outcome, found, stored};
+use crate::congestion::QpRate;
 use crate::device::Device;
 use crate::flow::{Flow, FlowRule};
 use crate::gid::Gid;
 use crate::memory::Memory;
 use crate::qp::Qp;
+use crate::time::Instant;
 use crate::verbs::{
     AttrMask, QpAttr, QpInit, QpState, QpType, Qpn, RecvWr, SendWr, Srq, VerbsError,
 };
@@ -70,6 +72,12 @@ impl<M: Memory> Device<M> {
         }
     }
 
+    /// How fast a QP may send at `now`, and how much it may have unacknowledged. `None` if there is
+    /// no such QP, it has not been connected, or congestion is not controlled for it.
+    pub fn qp_rate(&self, now: Instant, qpn: Qpn) -> Option<QpRate> {
+        self.qps.get(qpn)?.rate(now)
+    }
+
     /// Changes state and attributes of a QP by the transition table (IBA 10.3.1). In RESET its
     /// completions that nobody has polled are gone, as with hardware.
     ///
@@ -116,8 +124,9 @@ impl<M: Memory> Device<M> {
         if self.qp_mut(qpn)?.group_count > 0 || self.flows.uses(qpn) {
             return Err(VerbsError::Busy);
         }
-        let qp = found(self.qps.remove(qpn))?;
-        if qp.in_line {
+        let mut qp = found(self.qps.remove(qpn))?;
+        qp.forget_kept(&mut self.shared);
+        if qp.in_line || qp.awaits_resumption {
             self.forget(self.qps.slot_of(qpn));
         }
         for cq in [qp.init.send_cq, qp.init.recv_cq].into_iter().flatten() {

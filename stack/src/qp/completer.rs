@@ -7,19 +7,17 @@ use crate::discard::Discard;
 use crate::psn::Psn;
 use crate::sq::{Progress, SendWqe};
 use crate::verbs::{QpState, SendOp, WcStatus};
-use crate::wire::{
-    Aeth, Extensions, Kind, NakCode, OpcodeInfo, Packet, Position, SyndromeKind, rnr_delay_ns,
-};
+use crate::wire::{Aeth, Kind, NakCode, OpcodeInfo, Packet, Position, SyndromeKind, rnr_delay_ns};
 
 /// Retry count that never runs out (RNR only).
 const FOR_EVER: u8 = 7;
 
 /// Where a response stands among what is outstanding.
-struct Awaited {
+pub(super) struct Awaited {
     /// The oldest READ or atomic without its answer.
     index: u64,
     /// The PSN it waits for.
-    psn: Psn,
+    pub psn: Psn,
 }
 
 impl Qp {
@@ -29,6 +27,7 @@ impl Qp {
         env: &mut Env,
         packet: &Packet,
         info: &OpcodeInfo,
+        frame: &[u8],
     ) -> Result<(), Discard> {
         let psn = packet.headers.bth.psn;
         let outstanding = self.requester.outstanding();
@@ -36,10 +35,9 @@ impl Qp {
             let old = psn.distance(self.requester.una_psn) < 0;
             return Err(if old { Discard::DuplicateResponse } else { Discard::GhostResponse });
         }
-        let ext = &packet.headers.ext;
         match info.kind {
-            Kind::Acknowledge => self.handle_acknowledge(env, psn, ext),
-            _ => self.handle_data_response(env, packet, info, psn),
+            Kind::Acknowledge => self.handle_acknowledge(env, psn, packet),
+            _ => self.handle_data_response(env, packet, info, frame),
         }
     }
 
@@ -47,13 +45,15 @@ impl Qp {
         &mut self,
         env: &mut Env,
         psn: Psn,
-        ext: &Extensions,
+        packet: &Packet,
     ) -> Result<(), Discard> {
-        let aeth = ext.aeth.ok_or(Discard::BadLength)?;
+        let aeth = packet.headers.ext.aeth.ok_or(Discard::BadLength)?;
         match aeth.syndrome.kind() {
             // Credits are not used: RNR NAK is the flow control.
             SyndromeKind::Ack { .. } => {
-                self.acknowledged_before(env, psn.advance(1));
+                if !self.acknowledge_selectively(env, psn.advance(1), None) {
+                    self.acknowledged_before(env, psn.advance(1));
+                }
             }
             SyndromeKind::RnrNak { timer } => {
                 env.shared.counters.rcvd_rnr_err += 1;
@@ -63,7 +63,8 @@ impl Qp {
             }
             SyndromeKind::Nak(NakCode::PsnSequence) => {
                 env.shared.counters.rcvd_seq_err += 1;
-                if self.acknowledged_before(env, psn) {
+                let repairs = self.acknowledge_selectively(env, psn, Some(packet.payload));
+                if !repairs && self.acknowledged_before(env, psn) {
                     self.retry_from(env, psn);
                 }
             }
@@ -87,7 +88,8 @@ impl Qp {
     }
 
     /// The peer has executed everything before `psn`. `false` if a READ or atomic among that has
-    /// no answer: the answer was lost, and is asked for again (implied NAK).
+    /// no answer: the answer was lost, and is asked for again (implied NAK). And if a work request
+    /// that is up now has failed, and the QP with it.
     fn acknowledged_before(&mut self, env: &mut Env, psn: Psn) -> bool {
         let una = self.requester.una_psn;
         let acked = psn.value().wrapping_sub(una.value()) & 0xff_ffff;
@@ -95,7 +97,7 @@ impl Qp {
         match awaited {
             None => {
                 self.advance_una(env, psn);
-                true
+                self.takes(Kind::Acknowledge)
             }
             Some(awaited) => {
                 self.advance_una(env, awaited.psn);
@@ -113,7 +115,7 @@ impl Qp {
     }
 
     /// The oldest READ or atomic still unanswered.
-    fn awaited(&self) -> Option<Awaited> {
+    pub(super) fn awaited(&self) -> Option<Awaited> {
         if self.requester.rd_atomic_out == 0 {
             return None;
         }
@@ -124,10 +126,11 @@ impl Qp {
     }
 
     /// Moves the oldest unacknowledged PSN forward and retires what that completes.
-    fn advance_una(&mut self, env: &mut Env, psn: Psn) {
+    pub(super) fn advance_una(&mut self, env: &mut Env, psn: Psn) {
         if psn == self.requester.una_psn {
             return;
         }
+        self.note_acked(env.now, self.requester.una_psn, psn);
         self.requester.una_psn = psn;
         self.requester.recovering = None;
         self.reload_retries();
@@ -177,11 +180,15 @@ impl Qp {
         env: &mut Env,
         packet: &Packet,
         info: &OpcodeInfo,
-        psn: Psn,
+        frame: &[u8],
     ) -> Result<(), Discard> {
+        let psn = packet.headers.bth.psn;
         let awaited = self.awaited();
         let ahead = awaited.as_ref().map_or(-1, |awaited| psn.distance(awaited.psn));
         if let Some(awaited) = awaited.as_ref().filter(|_| ahead > 0) {
+            if let Some(kept) = self.keep_answer(env, packet, frame, awaited.psn) {
+                return kept;
+            }
             self.advance_una(env, awaited.psn);
             self.answer_was_lost(env, awaited.psn);
             return Err(Discard::ResponseGap);
@@ -210,7 +217,7 @@ impl Qp {
         let wqe = self.sq.get(index).ok_or(WcStatus::GeneralErr)?;
         let mtu = self.attr.path_mtu.bytes();
         let expected = match wqe.op {
-            SendOp::Read(_) => check_read_response(wqe, packet, info, mtu),
+            SendOp::Read(_) => check_read_response(wqe, packet, info, mtu, self.is_selective()),
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
                 info.kind == Kind::AtomicAcknowledge
             }
@@ -304,13 +311,21 @@ impl Qp {
     }
 
     fn retry(&mut self, env: &mut Env, psn: Psn) {
+        if self.spend_retry(env) {
+            self.go_back(env, psn);
+        }
+    }
+
+    /// Whether there was a retry left; without one the oldest work request has failed.
+    pub(super) fn spend_retry(&mut self, env: &mut Env) -> bool {
         if self.requester.retry_left == 0 {
             env.shared.counters.retry_exceeded_err += 1;
             self.fail_oldest(env, WcStatus::RetryExcErr);
-            return;
+            return false;
         }
         self.requester.retry_left -= 1;
-        self.go_back(env, psn);
+        self.note_loss(env.now);
+        true
     }
 
     /// RNR NAK for `psn`: nothing is sent before its time is over.
@@ -323,7 +338,10 @@ impl Qp {
         if self.attr.rnr_retry != FOR_EVER {
             self.requester.rnr_left -= 1;
         }
-        self.go_back(env, psn);
+        if self.reopen_oldest(env).is_none() {
+            self.go_back(env, psn);
+        }
+        self.forget_round_trip();
         self.requester.recovering = None;
         self.requester.ack_deadline = None;
         self.requester.rnr_until = Some(env.now + rnr_delay_ns(timer));
@@ -331,6 +349,9 @@ impl Qp {
 
     /// A timer of this QP may have run out.
     pub fn handle_timeout(&mut self, env: &mut Env) {
+        if self.end_wait(env.now) {
+            return;
+        }
         if let Some(until) = self.requester.rnr_until {
             // The ACK timer must not cut the wait short.
             if until <= env.now {
@@ -339,7 +360,9 @@ impl Qp {
             }
         } else if self.requester.ack_deadline.is_some_and(|deadline| deadline <= env.now) {
             env.shared.counters.local_ack_timeout_err += 1;
-            self.retry(env, self.requester.una_psn);
+            if !self.probe(env) {
+                self.retry(env, self.requester.una_psn);
+            }
             // The packets sent again may be lost again: their NAK is news.
             self.requester.recovering = None;
         }
@@ -362,8 +385,15 @@ impl Qp {
 }
 
 /// Whether the packet is the next response of a READ. A stream begins with First or Only, once for
-/// each part asked for; after a retry it may begin anew anywhere.
-fn check_read_response(wqe: &SendWqe, packet: &Packet, info: &OpcodeInfo, mtu: usize) -> bool {
+/// each part asked for; after a retry it may begin anew anywhere. With selective repeat, which asks
+/// again `in_parts`, it may end anywhere too.
+fn check_read_response(
+    wqe: &SendWqe,
+    packet: &Packet,
+    info: &OpcodeInfo,
+    mtu: usize,
+    in_parts: bool,
+) -> bool {
     let next = wqe.responded + 1;
     let last = next == wqe.psn_count || next.is_multiple_of(MAX_READ_PSNS);
     let left = wqe.len as usize - wqe.responded as usize * mtu;
@@ -376,5 +406,6 @@ fn check_read_response(wqe: &SendWqe, packet: &Packet, info: &OpcodeInfo, mtu: u
         Position::Middle => !last && continues,
         Position::Last => last && continues,
     };
+    let position_fits = position_fits || in_parts && wqe.retried;
     info.kind == Kind::ReadResponse && position_fits && packet.payload.len() == left.min(mtu)
 }

@@ -1,10 +1,11 @@
 //! A queue pair: its state and attributes, and what its halves share.
 //!
 //! `requester` turns work requests into packets, `completer` retires them as answers arrive,
-//! `responder` serves the peer's requests, `datagram` does UD and `raw` whole frames. `modify`
-//! holds the table of states and attributes.
+//! `responder` serves the peer's requests, `selective` is another way to recover from loss,
+//! `datagram` does UD and `raw` whole frames. `modify` holds the table of states and attributes.
 
 mod completer;
+mod congestion;
 mod datagram;
 mod modify;
 mod raw;
@@ -12,14 +13,17 @@ mod records;
 mod replies;
 mod requester;
 mod responder;
+mod selective;
 mod unreliable;
 
 use std::collections::VecDeque;
 
 use crate::ah::{AddressHandle, Path};
+use crate::congestion::{self as control, Limiter};
 use crate::counters::{Counters, QpCounters};
 use crate::cq::CompletionQueue;
 use crate::discard::Discard;
+use crate::loss_recovery::LossRecovery;
 use crate::memory::Memory;
 use crate::mr::Regions;
 use crate::port::Port;
@@ -38,6 +42,7 @@ pub use modify::{Transition, transition};
 use replies::Replies;
 use requester::Requester;
 use responder::Responder;
+use selective::Recovery;
 
 /// Everything of a device but its QPs.
 #[derive(Debug)]
@@ -50,10 +55,16 @@ pub(crate) struct Shared {
     pub events: VecDeque<Event>,
     pub counters: Counters,
     pub limits: Limits,
+    /// How congestion is controlled, if it is.
+    pub congestion: Option<control::Config>,
+    /// DSCPs, as bits, whose packets may not leave.
+    pub paused_dscps: u64,
     /// The next IPv4 identification.
     pub ident: u16,
     /// A CQ has lost a completion since the device last looked for QPs to fail.
     pub cq_overrun: bool,
+    /// Bytes of packets that all QPs together may yet keep out of order.
+    pub reorder_left: usize,
     /// CQs that have got completions, each once.
     pub ready_cqs: VecDeque<Cq>,
 }
@@ -66,6 +77,9 @@ pub(crate) struct Limits {
     /// A requester asks for an ACK at least every so many packets.
     pub ack_every: u32,
     pub max_rd_atomic: u8,
+    pub loss_recovery: LossRecovery,
+    /// Packets a QP may keep out of order, in each direction.
+    pub max_reorder: u32,
 }
 
 /// What a QP works on during one call.
@@ -108,10 +122,15 @@ pub(crate) struct Qp {
     rq: RecvQueue,
     responder: Responder,
     replies: Replies,
+    /// Congestion control, if there is any, from RTR on.
+    limiter: Option<Box<Limiter>>,
+    recovery: Recovery,
     /// Multicast groups it is attached to.
     pub group_count: u32,
     /// It stands in the device's line of QPs with packets to send.
     pub in_line: bool,
+    /// It stands among the device's paused QPs.
+    pub awaits_resumption: bool,
     /// Requests go before replies in the present burst.
     requests_first: bool,
     pub counters: QpCounters,
@@ -159,8 +178,11 @@ impl Qp {
             rq: RecvQueue::new(cap.max_recv_wr as usize, cap.max_recv_sge as usize),
             responder: Responder::default(),
             replies: Replies::default(),
+            limiter: None,
+            recovery: Recovery::default(),
             group_count: 0,
             in_line: false,
+            awaits_resumption: false,
             requests_first: false,
             counters: QpCounters::default(),
             init,
@@ -224,7 +246,11 @@ impl Qp {
 
     /// The moment its timer wants attention.
     pub fn deadline(&self) -> Option<Instant> {
-        self.requester.deadline()
+        let timer = self.requester.deadline();
+        match &self.limiter {
+            None => timer,
+            Some(limiter) => limiter.deadline(timer),
+        }
     }
 
     /// Handles a packet that belongs to this QP and whose ICRC is right.
@@ -232,8 +258,11 @@ impl Qp {
         let Some(info) = packet.info() else {
             return self.refuse_unknown_opcode(env, packet);
         };
+        self.look_for_mark(packet);
         if info.kind.is_response() {
-            return self.handle_response(env, packet, info);
+            let outcome = self.handle_response(env, packet, info, frame);
+            self.handle_kept_answers(env, packet, info);
+            return outcome;
         }
         if self.init.qp_type == QpType::XrcSend {
             return Err(Discard::WrongService);
@@ -247,12 +276,23 @@ impl Qp {
         match self.init.qp_type {
             QpType::Uc => self.handle_unreliable(env, packet, info),
             QpType::Ud | QpType::Gsi => self.handle_datagram(env, packet, frame),
-            _ => self.handle_request(env, packet, info),
+            _ => {
+                let (before, asked) = (self.responder.epsn, packet.headers.bth.ack_req);
+                let outcome = self.handle_request(env, packet, info, frame);
+                self.handle_kept_requests(env, before, asked);
+                outcome
+            }
         }
     }
 
     /// Writes its next packet into `frame`; its length, or `None` if there is nothing to send.
     pub fn transmit(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
+        if let Some(len) = self.transmit_cnp(env, frame) {
+            return Some(len);
+        }
+        if self.is_paused(env.shared) {
+            return None;
+        }
         if self.requests_first {
             return match self.transmit_request(env, frame) {
                 None => self.transmit_reply(env, frame),
@@ -263,6 +303,17 @@ impl Qp {
             None => self.transmit_request(env, frame),
             sent => sent,
         }
+    }
+
+    /// Whether its packets are of a class that is paused.
+    #[inline]
+    pub fn is_paused(&self, shared: &Shared) -> bool {
+        let class = |path: &Path| path.attr.traffic_class;
+        shared.paused_dscps != 0
+            && self
+                .path
+                .as_ref()
+                .is_some_and(|path| shared.paused_dscps >> (class(path) >> 2) & 1 == 1)
     }
 
     /// In its present burst, requests go first.
@@ -403,6 +454,7 @@ impl Qp {
         self.state = QpState::Err;
         self.attr.sq_draining = false;
         self.requester.stop();
+        self.forget_kept(shared);
         self.flush_sends(shared);
         if self.responder.holds {
             self.complete_held(shared, WcStatus::WrFlushErr, &Received::NOTHING);

@@ -1,6 +1,7 @@
 //! The table of states and attributes (IBA 10.3.1, 11.2.5.3), and what each transition does. A
 //! modification takes effect whole or not at all.
 
+use super::selective::Recovery;
 use super::{Qp, Shared};
 use crate::ah::Path;
 use crate::verbs::{AttrMask, QpAttr, QpState, QpType, VerbsError};
@@ -201,12 +202,19 @@ impl Qp {
     fn enter(&mut self, shared: &mut Shared, to: QpState) {
         let from = self.state;
         match to {
-            Reset => return self.reset(),
+            Reset => {
+                self.forget_kept(shared);
+                return self.reset();
+            }
             Error => return self.fail(shared),
             _ => self.state = to,
         }
         match (from, to) {
-            (Init, Rtr) => self.start_responder(),
+            (Init, Rtr) => {
+                self.start_recovery(shared.limits.loss_recovery);
+                self.start_responder();
+                self.start_limiter(shared);
+            }
             (Rtr, Rts) => self.start_requester(),
             (Sqd, _) => self.reload_retries(),
             (Rts, Sqd) => {
@@ -224,6 +232,8 @@ impl Qp {
         self.state = Reset;
         self.attr = QpAttr::default();
         self.path = None;
+        self.limiter = None;
+        self.recovery = Recovery::GoBackN;
         self.start_requester();
         self.start_responder();
     }

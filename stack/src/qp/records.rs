@@ -90,6 +90,9 @@ impl Qp {
         env.shared.counters.duplicate_request += 1;
         self.counters.duplicate_request += 1;
         if matches!(info.kind, Kind::Send | Kind::Write) {
+            if self.tell_missing_again() {
+                return Ok(());
+            }
             let acknowledged = self.acknowledgeable_after(psn);
             self.replies.acknowledge_again(acknowledged, self.responder.msn);
             return Ok(());
@@ -101,7 +104,10 @@ impl Qp {
                 if !self.is_part_of(&record, &whole, psn, &reth) {
                     return Err(Discard::StaleDuplicate);
                 }
-                let reply = ReadReply { again: true, ..read_reply(&record, pd, psn, &reth) };
+                let rest = whole.va.wrapping_add(u64::from(whole.dma_len));
+                let part = reth.va.wrapping_add(u64::from(reth.dma_len)) != rest;
+                let part = part && self.is_selective();
+                let reply = ReadReply { again: true, part, ..read_reply(&record, pd, psn, &reth) };
                 return self.answer_read_again(env.shared, reply);
             }
             (RecordKind::Atomic { original }, Kind::CompareSwap | Kind::FetchAdd) => {
@@ -149,6 +155,10 @@ impl Qp {
         if again.len > 0 && !granted {
             return Err(Discard::StaleDuplicate);
         }
+        if again.part {
+            let fits = self.replies.push_part(again);
+            return if fits { Ok(()) } else { Err(Discard::StaleDuplicate) };
+        }
         match self.replies.of_record(again.record) {
             None => self.replies.push_again(Reply::Read(again)),
             Some(Reply::Read(waiting)) if again.psn.distance(waiting.psn) < 0 => {
@@ -171,5 +181,6 @@ pub(super) fn read_reply(record: &Record, pd: Option<Pd>, psn: Psn, reth: &Reth)
         len: reth.dma_len,
         first: true,
         again: false,
+        part: false,
     }
 }

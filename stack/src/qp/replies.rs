@@ -2,11 +2,13 @@
 //! responses, atomic acknowledgements, NAKs.
 //!
 //! Bounded by construction: an acknowledgement replaces one that waits at the end, and every other
-//! reply belongs to a record of the responder, which has at most one waiting.
+//! reply belongs to a record of the responder, which has at most one waiting; parts of READs asked
+//! for again have a bound of their own.
 
 use std::collections::VecDeque;
 
 use super::{Env, Qp};
+use crate::congestion::Half;
 use crate::mr::RemoteClaim;
 use crate::psn::Psn;
 use crate::verbs::{Access, Pd, QpState};
@@ -20,6 +22,9 @@ const NO_CREDITS: u8 = 0x1f;
 
 /// Code of the shortest ACK timeout with which an ACK may be held back: a millisecond.
 const PATIENT_TIMEOUT: u8 = 8;
+
+/// Parts of READs that a QP owes again at a time.
+const MAX_PARTS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
@@ -50,6 +55,8 @@ pub(super) struct ReadReply {
     pub first: bool,
     /// It answers a duplicate.
     pub again: bool,
+    /// It answers a duplicate that asks for less than the rest.
+    pub part: bool,
 }
 
 /// One response packet.
@@ -71,6 +78,10 @@ impl Reply {
             Reply::Read(ReadReply { again, .. }) => again,
             Reply::Atomic { again, .. } | Reply::Placed { again, .. } => again,
         }
+    }
+
+    fn is_part(&self) -> bool {
+        matches!(self, Reply::Read(ReadReply { part: true, .. }))
     }
 
     /// PSN of its next packet.
@@ -147,9 +158,21 @@ impl Replies {
         self.queue.insert(place, reply);
     }
 
-    /// The waiting reply that belongs to the record of `psn`.
+    /// The waiting reply that belongs to the record of `psn`, and is to bring all that is left.
     pub fn of_record(&mut self, psn: Psn) -> Option<&mut Reply> {
-        self.queue.iter_mut().find(|reply| reply.record() == Some(psn))
+        self.queue.iter_mut().find(|reply| reply.record() == Some(psn) && !reply.is_part())
+    }
+
+    /// Owes a part of a READ again, unless it does already or owes too many.
+    pub fn push_part(&mut self, part: ReadReply) -> bool {
+        let is_same =
+            |reply: &Reply| matches!(reply, Reply::Read(read) if read.psn == part.psn && read.part);
+        let count = self.queue.iter().filter(|reply| reply.is_part()).count();
+        let fits = count < MAX_PARTS && !self.queue.iter().any(is_same);
+        if fits {
+            self.push_again(Reply::Read(part));
+        }
+        fits
     }
 
     /// Whether a reply of a record waits: not so once its last packet has left.
@@ -157,29 +180,26 @@ impl Replies {
         self.queue.iter().any(|reply| reply.record() == Some(psn))
     }
 
-    /// Forgets the repetition that waits for a record; `false` if the first answer itself waits.
+    /// Forgets the repetitions that wait for a record; `false` if the first answer itself waits.
     pub fn forget_again(&mut self, psn: Psn) -> bool {
         let of_record = |reply: &Reply| reply.record() == Some(psn);
-        match self.queue.iter().position(of_record) {
-            None => true,
-            Some(at) if self.queue[at].is_again() => {
-                self.queue.remove(at);
-                true
-            }
-            Some(_) => false,
+        if self.queue.iter().any(|reply| of_record(reply) && !reply.is_again()) {
+            return false;
         }
+        self.queue.retain(|reply| !of_record(reply));
+        true
     }
 }
 
 impl Qp {
-    /// Whether a reply waits.
-    pub(super) fn owes_reply(&self) -> bool {
-        !self.replies.is_empty()
+    /// Whether a reply may leave.
+    pub(super) fn may_reply(&self) -> bool {
+        !self.replies.is_empty() && !self.waits(Half::Reply)
     }
 
     /// What the ACK acknowledges that is all it owes.
     pub fn plain_ack(&self) -> Option<Psn> {
-        self.replies.plain_ack()
+        self.replies.plain_ack().filter(|_| !self.owes_cnp())
     }
 
     /// Whether one ACK is all it has to send, and the peer has patience.
@@ -196,8 +216,13 @@ impl Qp {
     /// Writes the next reply into `frame`.
     pub(super) fn transmit_reply(&mut self, env: &mut Env, frame: &mut [u8]) -> Option<usize> {
         let reply = *self.replies.queue.front()?;
+        if let Some(len) = self.transmit_missing(env, frame, &reply) {
+            self.replies.queue.pop_front();
+            return Some(len);
+        }
         let ack = Syndrome::ack(NO_CREDITS);
         let (kind, psn, ext) = match reply {
+            Reply::Read(_) if self.must_wait(env.now, Half::Reply) => return None,
             Reply::Read(read) => return self.transmit_read_response(env, frame, read),
             Reply::Acknowledge { psn, msn, syndrome } => {
                 (Kind::Acknowledge, psn, aeth(syndrome, msn))
@@ -297,7 +322,8 @@ impl Qp {
         let opcode = Opcode::encode(transport, kind, position, Suffix::None)
             .ok_or(NakCode::RemoteOperational)?;
         let payload_len = response.payload_len;
-        let bth = self.bth(opcode, response.psn, payload_len);
+        let reserved7 = self.recovery.answer_mark();
+        let bth = Bth { reserved7, ..self.bth(opcode, response.psn, payload_len) };
         let ident = env.shared.next_ident();
         let layout = path.emit(frame, &bth, &response.ext, payload_len, ident);
         if payload_len > 0 {
@@ -308,7 +334,9 @@ impl Qp {
         }
         env.shared.counters.sent_pkts += 1;
         self.counters.sent_pkts += 1;
-        Ok(seal(frame, &layout, payload_len))
+        let len = seal(frame, &layout, payload_len);
+        self.note_reply(env.now, &mut frame[..len], response.read.is_some());
+        Ok(len)
     }
 
     /// A BTH of this QP's packets, addressed to the connected peer.
@@ -321,6 +349,6 @@ impl Qp {
     }
 }
 
-fn aeth(syndrome: Syndrome, msn: u32) -> Extensions {
+pub(super) fn aeth(syndrome: Syndrome, msn: u32) -> Extensions {
     Extensions { aeth: Some(Aeth { syndrome, msn }), ..Extensions::default() }
 }

@@ -2,7 +2,10 @@
 //! leave, and how it is built. Sending again moves the cursor back; PSN and content of a packet
 //! never change.
 
+use std::ops::Range;
+
 use super::{Env, Qp, Shared};
+use crate::congestion::Half;
 use crate::icrc;
 use crate::memory::Memory;
 use crate::mr::Regions;
@@ -55,6 +58,11 @@ impl Requester {
         self.next_psn.value().wrapping_sub(self.una_psn.value()) & 0xff_ffff
     }
 
+    /// The next packet asks for an ACK.
+    pub fn ask_for_ack(&mut self) {
+        self.since_ack_req = u32::MAX - 1;
+    }
+
     pub fn stop(&mut self) {
         self.ack_deadline = None;
         self.rnr_until = None;
@@ -85,6 +93,7 @@ impl Qp {
             wqe: self.sq.head,
             ..Requester::default()
         };
+        self.start_repair();
         self.reload_retries();
     }
 
@@ -96,14 +105,15 @@ impl Qp {
 
     /// Whether a packet could leave now; cheap, and sometimes too hopeful.
     pub fn wants_to_transmit(&self) -> bool {
-        self.owes_reply() || self.wants_to_request()
+        self.owes_cnp() || self.may_reply() || self.wants_to_request()
     }
 
     /// As [`wants_to_transmit`](Self::wants_to_transmit), of requests alone.
     pub fn wants_to_request(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
             && self.requester.rnr_until.is_none()
-            && self.may_send_next()
+            && !self.waits(Half::Request)
+            && (self.may_send_next() || self.wants_to_repair())
     }
 
     fn may_send_next(&self) -> bool {
@@ -142,6 +152,12 @@ impl Qp {
             if !sends || self.requester.rnr_until.is_some() {
                 return None;
             }
+            if self.wants_to_repair() && self.must_wait(env.now, Half::Request) {
+                return None;
+            }
+            if let Some(len) = self.transmit_repair(env, frame) {
+                return Some(len);
+            }
             let index = self.requester.wqe;
             let wqe = self.sq.get(index)?;
             match wqe.progress {
@@ -160,7 +176,10 @@ impl Qp {
             if self.window_is_closed(env, index) || self.earlier_part_is_out(index) {
                 return None;
             }
-            match self.build(env, frame, index) {
+            if self.must_wait(env.now, Half::Request) {
+                return None;
+            }
+            match self.build(env, frame, index, u32::MAX) {
                 Ok(len) => return Some(len),
                 Err(status) => self.fail_in_order(env, index, status),
             }
@@ -169,12 +188,25 @@ impl Qp {
 
     /// A packet never sent before needs room in the window; the first outstanding one always goes.
     fn window_is_closed(&self, env: &Env, index: u64) -> bool {
-        let outstanding = self.requester.outstanding();
-        if !self.is_reliable() || outstanding < env.shared.limits.window {
+        if !self.is_reliable() || !self.window_is_full(env) {
             return false;
         }
         let wqe = self.sq.get(index);
         wqe.is_some_and(|wqe| self.psn_of(wqe) == self.requester.next_psn)
+    }
+
+    /// A window that congestion has narrowed lets one more packet through if nobody has asked for
+    /// an ACK of the last ones: this one does.
+    fn window_is_full(&self, env: &Env) -> bool {
+        let outstanding = self.requester.outstanding();
+        let is_answered = self.requester.since_ack_req == 0;
+        outstanding >= env.shared.limits.window || outstanding >= self.window(env) && is_answered
+    }
+
+    /// Packets that may be unacknowledged.
+    fn window(&self, env: &Env) -> u32 {
+        let window = env.shared.limits.window;
+        self.congestion_window().map_or(window, |narrowed| narrowed.min(window))
     }
 
     /// One READ request at a time for each work request, or two would count as outstanding.
@@ -200,7 +232,7 @@ impl Qp {
             self.fail_in_order(env, index, WcStatus::LocQpOpErr);
             return Begin::Ran;
         }
-        if self.requester.outstanding() >= env.shared.limits.window && self.is_reliable() {
+        if self.is_reliable() && self.window_is_full(env) {
             return Begin::Stalled;
         }
         let packets = match wqe.op {
@@ -251,11 +283,17 @@ impl Qp {
         self.retire(env);
     }
 
-    /// Builds the packet under the cursor and moves on.
-    fn build(&mut self, env: &mut Env, frame: &mut [u8], index: u64) -> Result<usize, WcStatus> {
+    /// Builds the packet under the cursor and moves on. A READ asks for responses before `until`.
+    pub(super) fn build(
+        &mut self,
+        env: &mut Env,
+        frame: &mut [u8],
+        index: u64,
+        until: u32,
+    ) -> Result<usize, WcStatus> {
         let wqe = self.sq.get(index).ok_or(WcStatus::GeneralErr)?;
         let mtu = self.attr.path_mtu.bytes() as u32;
-        let plan = Plan::new(wqe, self.requester.packet, mtu);
+        let plan = Plan::new(wqe, self.requester.packet, until, mtu);
         let psn = self.psn_of(wqe);
         let ack_req = self.is_reliable() && self.asks_for_ack(env, &plan);
         let transport = self.transport().ok_or(WcStatus::LocQpOpErr)?;
@@ -268,7 +306,8 @@ impl Qp {
             ..plan.ext
         };
         let payload_len = plan.payload_len as usize;
-        let bth = Bth { solicited, ack_req, ..self.bth(opcode, psn, payload_len) };
+        let reserved7 = self.recovery.request_mark();
+        let bth = Bth { solicited, ack_req, reserved7, ..self.bth(opcode, psn, payload_len) };
         let path = self.path.as_ref().ok_or(WcStatus::LocQpOpErr)?;
         let layout = path.emit(frame, &bth, &ext, payload_len, env.shared.next_ident());
         let out = &mut frame[layout.payload..layout.payload + payload_len];
@@ -279,6 +318,9 @@ impl Qp {
             let icrc = icrc::rxe_flush(frame, &layout);
             frame[layout.icrc..len].copy_from_slice(&icrc.to_le_bytes());
         }
+        let asks = ack_req || plan.ends_message;
+        let carries = matches!(plan.kind, Kind::Send | Kind::Write);
+        self.note_request(env.now, &mut frame[..len], psn, asks, carries);
         self.sent(env, &plan, index, &bth);
         Ok(len)
     }
@@ -307,7 +349,7 @@ impl Qp {
         let limits = &env.shared.limits;
         plan.ends_message
             || self.requester.since_ack_req + 1 >= limits.ack_every
-            || self.requester.outstanding() + 1 >= limits.window
+            || self.requester.outstanding() + 1 >= self.window(env)
     }
 
     /// Accounts for the packet just built and moves the cursor past it.
@@ -362,6 +404,7 @@ impl Qp {
             .find(|&(_, offset, count)| offset < count);
         let Some((index, packet, _)) = owner else { return };
         env.shared.counters.completer_retry_err += 1;
+        self.forget_holes();
         self.requester.wqe = index;
         self.requester.packet = packet;
         self.requester.recovering = Some(psn);
@@ -408,7 +451,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(wqe: &SendWqe, packet: u32, mtu: u32) -> Plan {
+    fn new(wqe: &SendWqe, packet: u32, until: u32, mtu: u32) -> Plan {
         let mut plan = Plan {
             kind: Kind::Send,
             position: Position::Only,
@@ -432,7 +475,7 @@ impl Plan {
                     plan.ext.reth = Some(reth(remote, wqe.len));
                 }
             }
-            SendOp::Read(remote) => plan.read(wqe, packet, mtu, remote),
+            SendOp::Read(remote) => plan.read(wqe, packet..until, mtu, remote),
             SendOp::CompareSwap { remote, compare, swap } => {
                 plan.atomic(Kind::CompareSwap, remote, swap, compare);
             }
@@ -480,11 +523,12 @@ impl Plan {
         }
     }
 
-    /// A READ request for the responses from `packet` on.
-    fn read(&mut self, wqe: &SendWqe, packet: u32, mtu: u32, remote: Remote) {
+    /// A READ request for these responses, as far as there are.
+    fn read(&mut self, wqe: &SendWqe, packets: Range<u32>, mtu: u32, remote: Remote) {
         self.kind = Kind::ReadRequest;
+        let packet = packets.start;
         let part_end = (packet / MAX_READ_PSNS + 1).saturating_mul(MAX_READ_PSNS);
-        let end = part_end.min(wqe.psn_count);
+        let end = part_end.min(wqe.psn_count).min(packets.end);
         let start = u64::from(packet) * u64::from(mtu);
         let stop = (u64::from(end) * u64::from(mtu)).min(u64::from(wqe.len));
         let addr = remote.addr.wrapping_add(start);

@@ -28,7 +28,7 @@ pub(super) struct Responder {
     /// Of the message in progress.
     pub open: Open,
     /// A sequence NAK or an RNR NAK was sent and the expected packet has not come since.
-    nak_sent: bool,
+    pub nak_sent: bool,
     /// The receive work request in use, valid while `holds`.
     pub held: HeldRecv,
     pub holds: bool,
@@ -93,11 +93,12 @@ impl Qp {
         env: &mut Env,
         packet: &Packet,
         info: &OpcodeInfo,
+        frame: &[u8],
     ) -> Result<(), Discard> {
         let psn = packet.headers.bth.psn;
         match psn.distance(self.responder.epsn) {
             0 => {}
-            ahead if ahead > 0 => return self.report_gap(env),
+            ahead if ahead > 0 => return self.keep_request(env, packet, info, frame),
             _ => return self.handle_duplicate(env, packet, info),
         }
         match self.accept(env, packet, info) {
@@ -126,7 +127,7 @@ impl Qp {
     }
 
     /// A packet ahead of the expected one: one NAK for a gap, none after an RNR NAK.
-    fn report_gap(&mut self, env: &mut Env) -> Result<(), Discard> {
+    pub(super) fn report_gap(&mut self, env: &mut Env) -> Result<(), Discard> {
         if self.responder.nak_sent {
             return Err(Discard::RequestGap);
         }

@@ -29,7 +29,8 @@ pub struct Bth {
     pub dest_qp: u32,
     /// A: the responder is asked to acknowledge.
     pub ack_req: bool,
-    /// Byte 8, low 7 bits; under the ICRC.
+    /// Byte 8, low 7 bits; under the ICRC. Devices of ours mark what they offer each other here
+    /// ([`LossRecovery::mark`](crate::LossRecovery::mark)).
     pub reserved7: u8,
     /// Packet sequence number.
     pub psn: Psn,

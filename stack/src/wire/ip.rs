@@ -154,6 +154,12 @@ impl Net {
         }
     }
 
+    /// Whether a switch has marked the packet: ECN is CE.
+    #[inline]
+    pub fn is_congestion_experienced(&self) -> bool {
+        self.traffic_class() & 0b11 == 0b11
+    }
+
     /// Sets DSCP and ECN. The ICRC does not cover them.
     #[inline]
     pub fn set_traffic_class(&mut self, value: u8) {

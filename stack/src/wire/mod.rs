@@ -21,6 +21,7 @@ mod mad;
 mod neighbour;
 mod opcode;
 mod packet;
+mod psn_range;
 mod rdeth;
 mod reth;
 mod udp;
@@ -45,6 +46,7 @@ pub use packet::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, FrameTooSmall, Headers, Layout, Packet,
     pad_count, seal,
 };
+pub use psn_range::PsnRange;
 pub use rdeth::Rdeth;
 pub use reth::Reth;
 pub use udp::{ROCE_PORT, Udp, source_port};
