@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use ferroce_stack::LossRecovery;
 use ferroce_stack::discard::Discard;
 use ferroce_stack::gid::Gid;
 use ferroce_stack::icrc;
 use ferroce_stack::verbs::GSI_QKEY;
 use ferroce_stack::wire::{
     Bth, Extensions, Headers, Kind, Layout, Lrh, Mad, NativePacket, Net, Opcode, OpcodeInfo,
-    Transport, Vlan,
+    PsnRange, Transport, Vlan,
 };
 use serde::Serialize;
 
@@ -98,6 +99,20 @@ impl Packet<'_> {
     /// The IPv4 identification, if it tells one packet from the next: some senders leave it 0.
     pub fn telling_ident(&self) -> Option<u16> {
         self.ip_ident.filter(|&ident| ident != 0)
+    }
+
+    /// What its sender offers about loss recovery beyond what every device does.
+    pub fn loss_recovery(&self) -> Option<LossRecovery> {
+        let reliable = matches!(self.bth.opcode.transport(), Some(Transport::Rc | Transport::Xrc));
+        LossRecovery::marked(self.bth.reserved7).filter(|_| reliable)
+    }
+
+    /// What has arrived beyond the PSN, if it is a sequence NAK of selective repeat: as far as it
+    /// was captured.
+    pub fn arrived(&self) -> Option<impl Iterator<Item = PsnRange>> {
+        let whole = self.payload.len() / PsnRange::LEN * PsnRange::LEN;
+        PsnRange::are_told(&self.bth, self.ext.aeth, self.payload_len as usize)
+            .then(|| PsnRange::parse_all(&self.payload[..whole]))
     }
 
     /// The management datagram in it, and the bytes behind that one's header.

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use ferroce_stack::wire::{Aeth, SyndromeKind, rnr_delay_ns};
+use ferroce_stack::LossRecovery;
+use ferroce_stack::wire::{Aeth, PsnRange, SyndromeKind, rnr_delay_ns};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -39,6 +40,8 @@ pub struct PacketView {
     mig_req: bool,
     fecn: bool,
     becn: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_recovery: Option<&'static str>,
     pad: u8,
     payload_len: u32,
     icrc: Icrc,
@@ -46,6 +49,9 @@ pub struct PacketView {
     icrc_note: Option<&'static str>,
     #[serde(flatten)]
     ext: ExtensionsView,
+    /// What a sequence NAK of selective repeat tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrived: Option<Vec<ArrivedView>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mad: Option<mad::Message>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -144,6 +150,18 @@ struct IethView {
     rkey: u32,
 }
 
+#[derive(Debug, Serialize)]
+struct ArrivedView {
+    first_psn: u32,
+    count: u32,
+}
+
+impl ArrivedView {
+    fn new(range: PsnRange) -> ArrivedView {
+        ArrivedView { first_psn: range.first.value(), count: range.count }
+    }
+}
+
 impl PacketView {
     /// What is shown of a packet, with what following its connection brought to light.
     pub fn new(packet: &Packet<'_>, findings: Vec<Finding>) -> PacketView {
@@ -169,11 +187,13 @@ impl PacketView {
             mig_req: bth.mig_req,
             fecn: bth.fecn,
             becn: bth.becn,
+            loss_recovery: packet.loss_recovery().map(LossRecovery::name),
             pad: bth.pad_count,
             payload_len: packet.payload_len,
             icrc: packet.icrc,
             icrc_note: packet.rxe_flush.then_some("rxe FLUSH"),
             ext: ExtensionsView::new(packet),
+            arrived: packet.arrived().map(|ranges| ranges.map(ArrivedView::new).collect()),
             mad: packet.mad().map(|(header, data)| mad::Message::new(&header, data)),
             findings,
         }
@@ -314,6 +334,10 @@ fn extensions_text(packet: &Packet<'_>, out: &mut String) -> std::fmt::Result {
         };
         write!(out, " {style}{}{style:#} msn {}", syndrome_name(&aeth), aeth.msn)?;
     }
+    if let Some(ranges) = packet.arrived() {
+        let ranges: Vec<String> = ranges.map(|range| range.to_string()).collect();
+        write!(out, " arrived {}", ranges.join(", "))?;
+    }
     if let Some(ack) = ext.atomic_ack_eth {
         write!(out, " original {:#x}", ack.original)?;
     }
@@ -353,6 +377,9 @@ fn details_text(packet: &Packet<'_>, out: &mut String) -> std::fmt::Result {
     ];
     for (_, name) in flags.into_iter().filter(|(set, _)| *set) {
         write!(out, " {name}")?;
+    }
+    if let Some(offered) = packet.loss_recovery() {
+        write!(out, " {}", offered.name())?;
     }
     if let Some(vlan) = packet.vlan {
         write!(out, " vlan {}", vlan.vid)?;

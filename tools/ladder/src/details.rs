@@ -1,9 +1,10 @@
 //! Every header field of a packet, a line for each header.
 
+use ferroce_stack::LossRecovery;
 use ferroce_stack::mad::message::AnyMessage;
 use ferroce_stack::wire::{Bth, Ethernet, Extensions, Net, SyndromeKind, Transport, rnr_delay_ns};
 
-use crate::label::{nak_words, short_time};
+use crate::label::{arrived_text, nak_words, short_time};
 use crate::packet::{Content, Icrc, Management, Parsed, Roce};
 
 /// The lines that tell all of a packet.
@@ -35,7 +36,7 @@ fn of_roce(roce: &Roce) -> Vec<String> {
     if let Some(management) = &roce.mad {
         datagram(management, &mut lines);
     }
-    lines.push(format!("payload: {} bytes", roce.payload_len));
+    lines.push(format!("payload: {} bytes{}", roce.payload_len, arrived_text(roce)));
     lines.push(String::from(match roce.icrc {
         Icrc::Right => "ICRC: right",
         Icrc::RxeFlush => "ICRC: as Linux rxe computes that of FLUSH",
@@ -79,9 +80,12 @@ fn network(net: &Net) -> String {
 fn transport(bth: &Bth) -> String {
     let service = bth.opcode.transport().map_or("manufacturer", Transport::name);
     let name = bth.opcode.info().map_or(format!("{service} reserved"), |info| info.name.into());
+    let reliable = matches!(bth.opcode.transport(), Some(Transport::Rc | Transport::Xrc));
+    let offered = LossRecovery::marked(bth.reserved7).filter(|_| reliable);
+    let offered = offered.map_or(String::new(), |offered| format!(" ({})", offered.name()));
     format!(
         "BTH: opcode {:#04x} ({name}) SE {} M {} pad {} TVer {} P_Key {:#06x} FECN {} BECN {} \
-         reserved6 {:#x} destination QP {:#x} A {} reserved7 {:#x} PSN {} ({:#08x})",
+         reserved6 {:#x} destination QP {:#x} A {} reserved7 {:#x}{offered} PSN {} ({:#08x})",
         bth.opcode.0,
         u8::from(bth.solicited),
         u8::from(bth.mig_req),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferroce_stack::mad::message::AnyMessage;
 use ferroce_stack::wire::{
-    Aeth, CmMessage, Kind, NakCode, NeighbourMessage, OpcodeInfo, Position, SyndromeKind,
+    Aeth, CmMessage, Kind, NakCode, NeighbourMessage, OpcodeInfo, Position, PsnRange, SyndromeKind,
     Transport, rnr_delay_ns,
 };
 
@@ -106,7 +106,9 @@ fn roce_label(roce: &Roce, path_mtu: Option<usize>, with_qp: bool) -> String {
     let psn = bth.psn.value();
     let mut text = match (bth.opcode.info(), roce.headers.ext.aeth) {
         (Some(info), _) if info.kind == Kind::Cnp => String::from("CNP"),
-        (Some(info), Some(aeth)) if is_verdict(info, &aeth) => verdict_label(&aeth, psn),
+        (Some(info), Some(aeth)) if is_verdict(info, &aeth) => {
+            format!("{}{}", verdict_label(&aeth, psn), arrived_text(roce))
+        }
         (Some(info), _) => format!("{} psn {psn}{}", name(info), extra(roce, info, path_mtu)),
         (None, _) => {
             let service = bth.opcode.transport().map_or("manufacturer's", Transport::name);
@@ -150,6 +152,12 @@ fn verdict_label(aeth: &Aeth, psn: u32) -> String {
         SyndromeKind::Nak(code) => format!("NAK {} psn {psn}", nak_words(code)),
         SyndromeKind::Reserved => format!("reserved syndrome {:#04x} psn {psn}", aeth.syndrome.0),
     }
+}
+
+/// What has arrived beyond the PSN, as in ` arrived 6 to 7, 9`.
+pub(crate) fn arrived_text(roce: &Roce) -> String {
+    let ranges: Vec<String> = roce.arrived.iter().map(PsnRange::to_string).collect();
+    if ranges.is_empty() { String::new() } else { format!(" arrived {}", ranges.join(", ")) }
 }
 
 /// A NAK code in words.

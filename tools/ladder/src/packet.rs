@@ -10,6 +10,7 @@ use ferroce_stack::mad::message::{AnyMessage, DATA_LEN};
 use ferroce_stack::verbs::GSI_QKEY;
 use ferroce_stack::wire::{
     Bth, Ethernet, Extensions, Headers, Kind, Layout, Mac, Mad, Neighbour, NeighbourMessage,
+    PsnRange,
 };
 
 /// More than all headers of a packet take together.
@@ -62,6 +63,9 @@ pub(crate) struct Roce {
     /// The extended headers are not all here; none is shown.
     pub headers_cut: bool,
     pub mad: Option<Management>,
+    /// What has arrived beyond the PSN, if it is a sequence NAK of selective repeat: as far as it
+    /// is here.
+    pub arrived: Vec<PsnRange>,
     /// QPN of the sender, if it is known.
     pub source_qp: Option<u32>,
 }
@@ -141,8 +145,14 @@ impl Roce {
         }
         let pad_at = layout.icrc - usize::from(headers.bth.pad_count);
         let payload = &frame[layout.payload.min(frame.len())..pad_at.min(frame.len())];
+        let payload_len = pad_at - layout.payload;
+        let arrived = match PsnRange::are_told(&headers.bth, headers.ext.aeth, payload_len) {
+            true => &payload[..payload.len() / PsnRange::LEN * PsnRange::LEN],
+            false => &[],
+        };
         Ok(Roce {
-            payload_len: pad_at - layout.payload,
+            payload_len,
+            arrived: PsnRange::parse_all(arrived).collect(),
             icrc: judge(frame, &headers, &layout),
             headers_cut,
             mad: Management::new(&headers, payload),

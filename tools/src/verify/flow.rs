@@ -59,6 +59,7 @@ pub(super) struct Flow {
     /// What asks for requests to be sent again, in words.
     pub(super) resend_cause: Option<String>,
     pub(super) nak: Option<OpenNak>,
+    pub(super) holes: Holes,
     pub(super) rnr_at: Option<u64>,
     pub(super) refused: bool,
     pub(super) last_msn: Option<(u64, u32)>,
@@ -80,6 +81,24 @@ pub(super) struct OpenNak {
     pub ip_ident: Option<u16>,
     /// The PSN asked for has come by since.
     pub resent: bool,
+}
+
+/// What the newest sequence NAK of selective repeat has asked for, and is not sent again so far.
+#[derive(Debug, Default)]
+pub(super) struct Holes {
+    /// Positions, each range from its first to one past its last.
+    pub ranges: Vec<(u64, u64)>,
+    /// Frame of the NAK.
+    pub frame: u64,
+}
+
+impl Holes {
+    /// Takes note of a resend; the frame of the NAK if that has asked for it.
+    fn take(&mut self, position: u64) -> Option<u64> {
+        let hole = self.ranges.iter_mut().find(|(from, to)| (*from..*to).contains(&position))?;
+        hole.0 = position + 1;
+        Some(self.frame)
+    }
 }
 
 /// Where findings go.
@@ -110,6 +129,7 @@ impl Flow {
             newest: begin,
             resend_cause: None,
             nak: None,
+            holes: Holes::default(),
             rnr_at: None,
             refused: false,
             last_msn: None,
@@ -130,6 +150,7 @@ impl Flow {
         self.message = if known { Message::None } else { Message::Unknown };
         (self.checked_to, self.acked_to, self.newest) = (begin, begin, begin);
         (self.resend_cause, self.nak, self.rnr_at) = (None, None, None);
+        self.holes = Holes::default();
         (self.refused, self.last_msn) = (false, None);
     }
 
@@ -237,7 +258,7 @@ impl Flow {
         let request = new_request(packet);
         if let Some((first, known)) = self.requests.at(position)
             && first < position
-            && !is_rest(known, &request)
+            && !is_rest(known, &request, packet)
         {
             self.requests.shorten_guess(first, (position - first) as u32);
         }
@@ -252,16 +273,17 @@ impl Flow {
                 return self.find(out, frame, Kind::Retransmission, detail);
             }
             self.requests.insert(position, request);
-            if goes_back && self.resend_cause.is_none() {
-                let detail = String::from("first seen after later PSNs");
-                return self.find(out, frame, Kind::Late, detail);
-            }
-            let cause = self.resend_cause.take().unwrap_or_else(|| String::from("goes on"));
-            let detail = format!("not seen before: {cause}");
-            return self.find(out, frame, Kind::Retransmission, detail);
+            return self.first_seen(position, goes_back, frame, out);
         };
         let (offset, was) = ((position - first) as u32, known.frame);
-        let problem = resend_problem(known, &request, offset, self.requests.pmtu);
+        let part = part_of_read(known, &request, packet, offset, self.requests.pmtu);
+        let is_read = known.operation() == Some(Operation::ReadRequest);
+        let may_be_part = is_read && is_rest(known, &request, packet);
+        let problem = match (part, self.requests.pmtu) {
+            (Some(_), _) => None,
+            (None, None) if may_be_part && packet.loss_recovery().is_some() => None,
+            (None, pmtu) => resend_problem(known, &request, offset, pmtu),
+        };
         if offset == 0
             && known.ip_ident.is_some()
             && known.ip_ident == request.ip_ident
@@ -270,14 +292,18 @@ impl Flow {
             let detail = format!("frame {was} again, same IP identification");
             return self.find(out, frame, Kind::DuplicateFrame, detail);
         }
-        let cause = self.cause_of_resend(goes_back, frame, out);
+        let cause = self.cause_of_resend(position, goes_back, frame, out);
         match problem {
             Some(problem) => self.find(out, frame, Kind::ResendDiffers, problem),
-            None if offset > 0 => {
+            None if offset > 0 || part.is_some() => {
                 if let Some((_, known)) = self.requests.at_mut(position) {
                     known.resumed_at.insert(offset);
+                    known.resumed_to.extend(part);
                 }
-                let detail = format!("READ of frame {was} from response {offset} on");
+                let detail = match part {
+                    Some(end) => format!("READ of frame {was}, responses {offset} to {}", end - 1),
+                    None => format!("READ of frame {was} from response {offset} on"),
+                };
                 self.find(out, frame, Kind::ReadResume, detail);
             }
             None => {
@@ -291,9 +317,31 @@ impl Flow {
         }
     }
 
+    /// Tells of a request that was not seen before though later ones were.
+    fn first_seen(&mut self, position: u64, goes_back: bool, frame: u64, out: &mut Findings) {
+        let asked = self.holes.take(position).map(|nak| format!("after the NAK of frame {nak}"));
+        if goes_back && self.resend_cause.is_none() && asked.is_none() {
+            let detail = String::from("first seen after later PSNs");
+            return self.find(out, frame, Kind::Late, detail);
+        }
+        let cause = self.resend_cause.take().or(asked);
+        let cause = cause.unwrap_or_else(|| String::from("goes on"));
+        self.find(out, frame, Kind::Retransmission, format!("not seen before: {cause}"));
+    }
+
     /// Why requests known before are sent again, for the detail; where a turn back begins that
     /// nothing asked for, that is a finding of its own.
-    fn cause_of_resend(&mut self, goes_back: bool, frame: u64, out: &mut Findings) -> String {
+    fn cause_of_resend(
+        &mut self,
+        position: u64,
+        goes_back: bool,
+        frame: u64,
+        out: &mut Findings,
+    ) -> String {
+        if let Some(nak) = self.holes.take(position) {
+            self.resend_cause = None;
+            return format!(": after the NAK of frame {nak}");
+        }
         if !goes_back {
             return String::new();
         }
@@ -438,13 +486,37 @@ fn resend_problem(
     (!fits).then(|| format!("not the rest of the READ of frame {was} from byte {done} on"))
 }
 
-/// Whether `again` may ask for the rest of the READ `known`: it ends where that ends.
-fn is_rest(known: &Request, again: &Request) -> bool {
-    let end = |reth: Reth| reth.va.wrapping_add(u64::from(reth.dma_len));
+/// Whether `again`, which is `packet`, may ask for the rest of the READ `known`: it ends where that
+/// ends, or before with selective repeat.
+fn is_rest(known: &Request, again: &Request, packet: &Packet<'_>) -> bool {
     let (Some(old), Some(new)) = (known.reth, again.reth) else {
         return false;
     };
-    known.opcode == again.opcode && new.dma_len < old.dma_len && end(new) == end(old)
+    let end = |reth: Reth| reth.va.wrapping_add(u64::from(reth.dma_len)).wrapping_sub(old.va);
+    let ends = end(new) == end(old) || packet.loss_recovery().is_some() && end(new) < end(old);
+    known.opcode == again.opcode && new.dma_len < old.dma_len && ends
+}
+
+/// Where `again`, which is `packet`, stops asking if it is a part of the READ `known` that begins
+/// with the response `offset` and ends before its last: one past the last response.
+fn part_of_read(
+    known: &Request,
+    again: &Request,
+    packet: &Packet<'_>,
+    offset: u32,
+    pmtu: Option<u32>,
+) -> Option<u32> {
+    let (old, new, pmtu) = (known.reth?, again.reth?, pmtu?);
+    packet.loss_recovery()?;
+    let from = offset.checked_mul(pmtu)?;
+    let to = from.checked_add(new.dma_len)?;
+    let fits = known.operation() == Some(Operation::ReadRequest)
+        && known.opcode == again.opcode
+        && new.rkey == old.rkey
+        && new.va == old.va.wrapping_add(u64::from(from))
+        && (from + 1..old.dma_len).contains(&to)
+        && to.is_multiple_of(pmtu);
+    fits.then_some(to / pmtu)
 }
 
 fn new_request(packet: &Packet<'_>) -> Request {
@@ -461,6 +533,7 @@ fn new_request(packet: &Packet<'_>) -> Request {
         adjoins: false,
         answered: 0,
         resumed_at: BTreeSet::new(),
+        resumed_to: BTreeSet::new(),
         original: None,
         told_lost: false,
     }

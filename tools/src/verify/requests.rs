@@ -37,6 +37,9 @@ pub(super) struct Request {
     pub answered: u32,
     /// READ: where it was asked for again, counted in responses.
     pub resumed_at: BTreeSet<u32>,
+    /// READ: one past the last response that was asked for again, where that is not the last of
+    /// all, as selective repeat does.
+    pub resumed_to: BTreeSet<u32>,
     /// Atomics: the value returned.
     pub original: Option<u64>,
     /// Told that the responder went past it.

@@ -4,7 +4,7 @@ use ferroce_stack::psn::Psn;
 use ferroce_stack::wire::{Aeth, Kind as Operation, NakCode, Position, SyndromeKind, rnr_delay_ns};
 
 use super::finding::Kind;
-use super::flow::{Findings, Flow, OpenNak};
+use super::flow::{Findings, Flow, Holes, OpenNak};
 use super::message::packet_len_problem;
 use super::requests::{Request, Sizing};
 use crate::packet::Packet;
@@ -54,6 +54,10 @@ impl Flow {
 
     fn acknowledge(&mut self, packet: &Packet<'_>, position: u64, aeth: Aeth, out: &mut Findings) {
         let (frame, psn) = (packet.frame, packet.bth.psn.value());
+        if packet.payload_len > 0 && packet.arrived().is_none() {
+            let detail = format!("{} bytes of payload in an Acknowledge", packet.payload_len);
+            self.find(out, frame, Kind::WrongLength, detail);
+        }
         match aeth.syndrome.kind() {
             SyndromeKind::Ack { .. } if position < self.acked_to => {
                 self.find(out, frame, Kind::DuplicateAck, format!("PSN {psn} again"));
@@ -102,11 +106,13 @@ impl Flow {
             let detail = format!("PSN {psn} expected, and nothing after it was sent");
             return self.find(out, frame, Kind::NakWithoutGap, detail);
         }
+        let selective = self.note_arrived(packet, position, out);
         if self.rnr_at == Some(position) {
             let detail = format!("PSN {psn} has drawn an RNR NAK; rxe does so");
             self.find(out, frame, Kind::NakAfterRnr, detail);
         } else if let Some(before) = before
             && !before.resent
+            && !selective
         {
             let detail = format!("PSN {psn}, already asked for in frame {}", before.frame);
             self.find(out, frame, Kind::RepeatedNak, detail);
@@ -118,6 +124,32 @@ impl Flow {
         }
         self.nak = Some(OpenNak { position, frame, ip_ident, resent: false });
         self.acknowledge_to(position, out);
+    }
+
+    /// Notes what a sequence NAK of selective repeat tells, which may come again and again while
+    /// anything is missing; whether it is one.
+    fn note_arrived(&mut self, packet: &Packet<'_>, position: u64, out: &mut Findings) -> bool {
+        let (frame, end) = (packet.frame, self.requests.next_at_most());
+        self.holes = Holes { ranges: Vec::new(), frame };
+        let Some(ranges) = packet.arrived() else { return false };
+        let mut missing = position;
+        for range in ranges {
+            let first = self.requests.position_of(range.first);
+            let next = first + u64::from(range.count);
+            if first <= missing || range.count == 0 {
+                let detail = format!("arrived {range}, where nothing can be missing before it");
+                self.find(out, frame, Kind::Malformed, detail);
+                break;
+            }
+            if next > end {
+                let detail = format!("arrived {range}, which was never sent");
+                self.find(out, frame, Kind::AckUnsent, detail);
+                break;
+            }
+            self.holes.ranges.push((missing, first));
+            missing = next;
+        }
+        true
     }
 
     /// Follows the response of a READ, an atomic, a FLUSH or an ATOMIC WRITE.
@@ -260,12 +292,13 @@ fn place_problem(request: &Request, index: u32, place: Position) -> Option<Mispl
         return None;
     }
     let is_last = index + 1 == request.count;
+    let may_end = is_last || request.resumed_to.contains(&(index + 1));
     let begins_stream = index == 0 || request.resumed_at.contains(&index);
     let fits = match place {
         Position::First => !is_last,
         Position::Middle => index > 0 && !is_last,
-        Position::Last => index > 0 && is_last,
-        Position::Only => is_last,
+        Position::Last => index > 0 && may_end,
+        Position::Only => may_end,
     };
     let rest_of_unseen = index == 0
         && !request.adjoins
@@ -301,7 +334,7 @@ fn read_len_problem(
             place => packet_len_problem(place, payload_len, pmtu),
         };
     };
-    let left = request.read_len().saturating_sub(index.saturating_mul(pmtu));
+    let left = request.read_len().saturating_sub(index.saturating_mul(pmtu)).min(pmtu);
     (payload_len != left)
         .then(|| format!("{payload_len} bytes in the {place:?}, where {left} were left"))
 }

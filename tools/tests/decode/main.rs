@@ -1,6 +1,7 @@
 //! `ferroce decode`: every recorded packet has its JSON object, and no file makes it fail.
 
 mod ladder;
+mod selective;
 mod support;
 mod verify;
 
