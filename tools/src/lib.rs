@@ -8,7 +8,7 @@
 //! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
 //! puts all of it in place. [`up`] leads from a fabric to a real network. [`conform`] judges an
 //! implementation by scenarios. [`stat`] shows what the
-//! processes of a fabric count, [`ports`] where they listen. [`agent`] calls verbs for a runner of
+//! processes of a fabric count, [`ports`] where they listen. [`sim`] simulates a network. [`agent`] calls verbs for a runner of
 //! scenarios elsewhere.
 
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod packet;
 pub mod ports;
 pub mod run;
 pub mod settings;
+pub mod sim;
 pub mod stat;
 mod table;
 pub mod up;

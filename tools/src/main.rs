@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use ferroce_tools::decode::{self, Outcome};
-use ferroce_tools::{agent, config, conform, demo, devices, env, install, ports, run, stat, up};
+use ferroce_tools::{
+    agent, config, conform, demo, devices, env, install, ports, run, sim, stat, up,
+};
 
 /// RoCE v2 in userspace: run RDMA programs, and look at their traffic packet by packet.
 #[derive(Debug, Parser)]
@@ -30,6 +32,7 @@ enum Command {
     Demo(demo::Arguments),
     Decode(decode::Arguments),
     Conform(conform::Arguments),
+    Sim(sim::Arguments),
     Stat(stat::Arguments),
     Ports(ports::Arguments),
     ConformAgent(agent::Arguments),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         }),
         Command::Decode(arguments) => decode::run(&arguments),
         Command::Conform(arguments) => conform::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments).map(|()| Outcome::Clean),
         Command::Stat(arguments) => stat::run(&arguments).map(|()| Outcome::Clean),
         Command::Ports(arguments) => ports::run(&arguments).map(|()| Outcome::Clean),
         Command::ConformAgent(arguments) => agent::run(&arguments).map(|()| Outcome::Clean),

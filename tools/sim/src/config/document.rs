@@ -1,0 +1,291 @@
+//! The file as TOML, with what the command line or a sweep sets, and where each value stands.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File as FsFile;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::error::{ConfigError, Place, Problem};
+use super::schema::File;
+
+/// A file is shorter than so many bytes.
+pub(crate) const MAX_FILE: u64 = 4 << 20;
+
+/// An experiment's file, and what is set beside it.
+#[derive(Clone, Debug)]
+pub struct Document {
+    path: PathBuf,
+    text: String,
+    settings: Vec<Setting>,
+}
+
+/// A key and the value it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The key, such as `switch.pfc.enabled` or `workload.0.senders`: an element of an array of
+    /// tables goes by its number or its `name`.
+    pub key: String,
+    /// The value, as TOML or else a text.
+    pub value: String,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+impl Document {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not TOML.
+    pub fn read(path: &Path) -> Result<Document, ConfigError> {
+        match read_text(path) {
+            Ok(text) => Document::parse(path, &text),
+            Err(message) => Err(ConfigError {
+                file: path.to_owned(),
+                place: Place::File,
+                key: String::new(),
+                message,
+            }),
+        }
+    }
+
+    /// Takes `text` for what is in the file `path`. Files that it names are sought beside that.
+    ///
+    /// # Errors
+    /// If it is not TOML.
+    pub fn parse(path: &Path, text: &str) -> Result<Document, ConfigError> {
+        let document =
+            Document { path: path.to_owned(), text: text.to_owned(), settings: Vec::new() };
+        document.tree()?;
+        Ok(document)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is set beside it.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// Sets a key. Whether it and its value are right is found out by [`Document::experiment`].
+    pub fn set(&mut self, setting: Setting) {
+        self.settings.push(setting);
+    }
+
+    /// The file with the settings in it.
+    pub(crate) fn tree(&self) -> Result<Tree<'_>, ConfigError> {
+        let Document { path, text, settings } = self;
+        let mut table = DeTable::parse(text).map_err(|error| ConfigError {
+            file: path.clone(),
+            place: error.span().map_or(Place::File, |span| Place::Line(line(text, span.start))),
+            key: String::new(),
+            message: format!("not TOML: {}", error.message()),
+        })?;
+        for (index, setting) in settings.iter().enumerate() {
+            let at = text.len() + 1 + index;
+            let value = match DeValue::parse(&setting.value) {
+                Ok(value) => value.into_inner(),
+                Err(_) => DeValue::String(Cow::Borrowed(&setting.value)),
+            };
+            let parts: Vec<&str> = setting.key.split('.').collect();
+            let value = Spanned::new(at..at + 1, value);
+            insert(table.get_mut(), &parts, value).map_err(|message| ConfigError {
+                file: path.clone(),
+                place: Place::Setting(setting.to_string()),
+                key: setting.key.clone(),
+                message,
+            })?;
+        }
+        Ok(Tree { path, text, settings, table })
+    }
+}
+
+/// The file as TOML, with the settings in it.
+pub(crate) struct Tree<'d> {
+    path: &'d Path,
+    text: &'d str,
+    /// The span of the value of the n-th begins n + 1 bytes behind the text.
+    settings: &'d [Setting],
+    table: Spanned<DeTable<'d>>,
+}
+
+impl<'d> Tree<'d> {
+    /// The file's keys.
+    pub(crate) fn keys(&self) -> Result<File, ConfigError> {
+        File::deserialize(Deserializer::from(self.table.clone())).map_err(|error| {
+            let (place, key) = match error.span() {
+                Some(span) => (self.place(span.start), self.key_at(&span)),
+                None => (Place::File, String::new()),
+            };
+            ConfigError {
+                file: self.path.to_owned(),
+                place,
+                key,
+                message: error.message().to_owned(),
+            }
+        })
+    }
+
+    /// Keys that a table has, such as those of `workload[1]`.
+    pub(crate) fn keys_of(&self, table: &str) -> Vec<String> {
+        match self.find(table).map(|(_, value)| value) {
+            Some(DeValue::Table(table)) => {
+                table.keys().map(|key| key.get_ref().to_string()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The problem, with its place.
+    pub(crate) fn locate(&self, problem: Problem) -> ConfigError {
+        let mut key = problem.key.as_str();
+        let place = loop {
+            if let Some((span, _)) = self.find(key) {
+                break self.place(span.start);
+            }
+            match key.rfind(['.', '[']) {
+                Some(end) => key = &key[..end],
+                None => break Place::File,
+            }
+        };
+        ConfigError {
+            file: self.path.to_owned(),
+            place,
+            key: problem.key,
+            message: problem.message,
+        }
+    }
+
+    fn place(&self, at: usize) -> Place {
+        match at.checked_sub(self.text.len() + 1).and_then(|index| self.settings.get(index)) {
+            Some(setting) => Place::Setting(setting.to_string()),
+            None => Place::Line(line(self.text, at)),
+        }
+    }
+
+    /// A value and its span, by a key such as `workload[1].size`.
+    fn find(&self, key: &str) -> Option<(Range<usize>, &DeValue<'d>)> {
+        let mut parts = key.split(['.', '[']).map(|part| part.trim_end_matches(']'));
+        let mut value = self.table.get_ref().get(parts.next()?)?;
+        for part in parts {
+            value = match value.get_ref() {
+                DeValue::Table(table) => table.get(part)?,
+                DeValue::Array(items) => items.get(part.parse::<usize>().ok()?)?,
+                _ => return None,
+            };
+        }
+        Some((value.span(), value.get_ref()))
+    }
+
+    /// The key whose name or value is at `span`, or that of the smallest value around it.
+    fn key_at(&self, span: &Range<usize>) -> String {
+        let mut best = (usize::MAX, String::new());
+        visit(self.table.get_ref(), "", &mut |key, place| {
+            // Of equals the inner one, which comes later.
+            let is_around = place.start <= span.start && span.end <= place.end;
+            if is_around && place.len() <= best.0 {
+                best = (place.len(), key.to_owned());
+            }
+        });
+        best.1
+    }
+}
+
+/// Reads a file of less than [`MAX_FILE`] bytes, or says why not.
+pub(crate) fn read_text(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let file = FsFile::open(path).map_err(|error| format!("cannot read: {error}"))?;
+    match file.take(MAX_FILE).read_to_string(&mut text) {
+        Err(error) => Err(format!("cannot read: {error}")),
+        Ok(len) if len as u64 == MAX_FILE => Err(format!("longer than {MAX_FILE} bytes")),
+        Ok(_) => Ok(text),
+    }
+}
+
+/// The line of a place in a text, from 1.
+fn line(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// Calls `each` with every key and the places of its name and its value.
+fn visit(table: &DeTable<'_>, prefix: &str, each: &mut dyn FnMut(&str, Range<usize>)) {
+    for (key, value) in table {
+        let name = match prefix {
+            "" => key.get_ref().to_string(),
+            _ => format!("{prefix}.{}", key.get_ref()),
+        };
+        each(&name, key.span());
+        visit_value(value, &name, each);
+    }
+}
+
+fn visit_value(value: &Spanned<DeValue<'_>>, name: &str, each: &mut dyn FnMut(&str, Range<usize>)) {
+    each(name, value.span());
+    match value.get_ref() {
+        DeValue::Table(table) => visit(table, name, each),
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                visit_value(item, &format!("{name}[{index}]"), each);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts a value where `parts` lead to.
+fn insert<'d>(
+    table: &mut DeTable<'d>,
+    parts: &[&'d str],
+    value: Spanned<DeValue<'d>>,
+) -> Result<(), String> {
+    let Some((first, rest)) = parts.split_first().filter(|(first, _)| !first.is_empty()) else {
+        return Err("expected a key such as switch.pfc.enabled".to_owned());
+    };
+    if rest.is_empty() {
+        table.remove(*first);
+        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), value);
+        return Ok(());
+    }
+    if !table.contains_key(*first) {
+        let empty = Spanned::new(value.span(), DeValue::Table(DeTable::new()));
+        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), empty);
+    }
+    let Some(inner) = table.get_mut(*first) else {
+        return Err(format!("no '{first}'"));
+    };
+    match inner.get_mut() {
+        DeValue::Table(inner) => insert(inner, rest, value),
+        DeValue::Array(items) => {
+            let names: Vec<String> = items.iter().map(|item| name_of(item.get_ref())).collect();
+            let index = rest[0].parse::<usize>().ok().filter(|index| *index < names.len());
+            let index = index.or_else(|| names.iter().position(|name| name == rest[0]));
+            match index.and_then(|index| items.get_mut(index)).map(Spanned::get_mut) {
+                Some(DeValue::Table(inner)) => insert(inner, &rest[1..], value),
+                _ => Err(format!(
+                    "no '{}' in {first}: expected a number below {}, or a name of {names:?}",
+                    rest[0],
+                    names.len()
+                )),
+            }
+        }
+        _ => Err(format!("'{first}' is no table")),
+    }
+}
+
+/// The `name` of a table, or its `kind`.
+fn name_of(value: &DeValue<'_>) -> String {
+    let name = value.get("name").or_else(|| value.get("kind"));
+    name.and_then(|name| name.get_ref().as_str()).unwrap_or_default().to_owned()
+}

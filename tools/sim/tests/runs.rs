@@ -1,0 +1,196 @@
+//! Files as they are written: complete, and the same each time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+use ferroce_sim::config::{Document, Setting};
+use ferroce_sim::report::{Folder, Run, Summary};
+use ferroce_sim::sweep::Sweep;
+use pcap_file::pcapng::{Block, PcapNgReader};
+
+/// Small, and with something of everything: congestion, loss, groups, a capture.
+const FILE: &str = r#"
+duration = "600 us"
+warmup = "50 us"
+capture = ["h1"]
+
+[topology]
+kind = "star"
+hosts = 4
+rate = "10 Gbit/s"
+
+[switch]
+buffer = "100 KB"
+
+[switch.pfc]
+xoff = "10 KB"
+xon = "8 KB"
+headroom = "15 KB"
+
+[host]
+congestion = "dcqcn"
+timeout = 4
+
+[[workload]]
+kind = "incast"
+size = "64 KiB"
+spread = "5 us"
+
+[[workload]]
+kind = "poisson"
+name = "small"
+sizes = "2 KB"
+load = 0.05
+
+[[fault]]
+rule = "drop 1% of rc-write"
+link = "s0:h0"
+"#;
+
+fn document() -> Document {
+    Document::parse(Path::new("small.toml"), FILE).unwrap()
+}
+
+/// Runs it, and returns what is in the folder.
+fn files(document: &Document) -> (Summary, BTreeMap<String, Vec<u8>>) {
+    let experiment = document.experiment().unwrap();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {}).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&place.path().join("out"), false).unwrap();
+    let run = Run { name: "small", set: &[], experiment: &experiment, outcome: &outcome };
+    let summary = run.write(&folder).unwrap();
+    let files = fs::read_dir(folder.path()).unwrap().map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read(path).unwrap())
+    });
+    (summary, files.collect())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+    let (_, first) = files(&document());
+    let (_, second) = files(&document());
+    let names: Vec<&str> = first.keys().map(String::as_str).collect();
+    for name in ["flows.csv", "ports.csv", "samples.csv", "summary.json", "h1-s0.pcapng"] {
+        assert!(names.contains(&name), "no {name} in {names:?}");
+    }
+    for name in ["queue.svg", "goodput.svg", "rate.svg", "pfc.svg", "fct.svg"] {
+        assert!(names.contains(&name), "no {name} in {names:?}");
+    }
+    for (name, bytes) in &first {
+        assert!(second[name] == *bytes, "{name} differs");
+    }
+    let mut other = document();
+    other.set(Setting { key: "seed".to_owned(), value: "2".to_owned() });
+    assert!(files(&other).1["flows.csv"] != first["flows.csv"]);
+}
+
+#[test]
+fn plots_are_xml_and_tables_have_as_many_fields_in_each_line() {
+    for (name, bytes) in files(&document()).1 {
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        if name.ends_with(".svg") {
+            roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        if name.ends_with(".csv") {
+            let fields = |line: &str| line.split(',').count();
+            let titles = fields(text.lines().next().unwrap());
+            assert!(text.lines().count() > 1, "{name} is empty");
+            assert!(text.lines().all(|line| fields(line) == titles), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_has_frames_of_both_ways_by_time() {
+    let (_, files) = files(&document());
+    let mut reader = PcapNgReader::new(&files["h1-s0.pcapng"][..]).unwrap();
+    let mut frames = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            frames.push((packet.timestamp, packet.interface_id));
+        }
+    }
+    assert!(frames.is_sorted_by_key(|frame| frame.0));
+    assert!(frames.iter().any(|frame| frame.1 == 0) && frames.iter().any(|frame| frame.1 == 1));
+}
+
+#[test]
+fn the_summary_adds_up() {
+    let (summary, _) = files(&document());
+    let flows: usize = summary.groups.iter().map(|group| group.flows).sum();
+    assert_eq!(summary.all.flows, flows);
+    assert_eq!(summary.groups.len(), 2);
+    for group in &summary.groups {
+        assert!(group.finished > 0, "{group:?}");
+        let fastest = group.slowdown.as_ref().unwrap().min;
+        assert!(fastest >= 0.999, "{}: faster than alone: {fastest}", group.name);
+        assert!(group.goodput_gbps < 10.0, "{}: more than the link takes", group.name);
+    }
+    let names: Vec<String> = summary.metrics().into_iter().map(|(name, _)| name).collect();
+    let mut unique = names.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+    assert!(names.contains(&"small.fct_p99.9_us".to_owned()));
+}
+
+#[test]
+fn a_sweep_gives_the_same_bytes_whatever_the_number_of_threads() {
+    let sweep = Sweep {
+        axes: vec![
+            ("workload.incast.senders".to_owned(), vec!["1".to_owned(), "3".to_owned()]),
+            ("host.congestion".to_owned(), vec!["none".to_owned(), "dcqcn".to_owned()]),
+        ],
+        seeds: vec![1, 2],
+    };
+    let bytes = |jobs| {
+        let simulate = |experiment: &ferroce_sim::config::Experiment| {
+            ferroce_sim::run(&experiment.plan, &mut |_| {})
+        };
+        let table = sweep.run("small", &document(), jobs, simulate, || {}).unwrap();
+        let mut bytes = Vec::new();
+        table.write_csv(&mut bytes).unwrap();
+        table.write_json(&mut bytes).unwrap();
+        bytes.extend(table.chart(Some("fct_p50_us"), None).unwrap().svg().into_bytes());
+        bytes
+    };
+    let alone = bytes(1);
+    assert_eq!(
+        String::from_utf8(alone.clone())
+            .unwrap()
+            .lines()
+            .nth(1)
+            .map(|line| { line.split(',').take(3).map(str::to_owned).collect::<Vec<_>>() }),
+        Some(vec!["1".to_owned(), "none".to_owned(), "1".to_owned()])
+    );
+    assert!(alone == bytes(2) && alone == bytes(7));
+}
+
+#[test]
+fn a_wrong_combination_is_found_before_anything_is_simulated() {
+    let sweep = Sweep {
+        axes: vec![("workload.0.senders".to_owned(), vec!["1".to_owned(), "9".to_owned()])],
+        seeds: vec![1],
+    };
+    let simulate = |_: &ferroce_sim::config::Experiment| -> Result<ferroce_sim::Outcome, String> {
+        panic!("simulated")
+    };
+    let error = sweep.run("small", &document(), 2, simulate, || {}).unwrap_err();
+    assert!(error.to_string().contains("with workload.0.senders=9"), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_there_is_only_written_into_if_that_is_wanted() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a/b");
+    let folder = Folder::create(&path, false).unwrap();
+    File::create(path.join("queue.svg")).unwrap();
+    File::create(path.join("mine.txt")).unwrap();
+    assert!(Folder::create(&path, false).is_err());
+    Folder::create(folder.path(), true).unwrap();
+    assert!(!path.join("queue.svg").exists(), "an older run's plot");
+    assert!(path.join("mine.txt").exists());
+}

@@ -1,0 +1,417 @@
+//! `ferroce sim`: a network on a virtual clock, from a file; its figures on the terminal, the rest
+//! in a folder.
+
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
+use ferroce_sim::report::summary::{Group, Summary};
+use ferroce_sim::report::{Folder, Run, write_json};
+use ferroce_sim::sweep::{self, Sweep, Table};
+use ferroce_sim::{Outcome, SimError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::table::{empty_table, write_table};
+
+/// Shown below `ferroce sim --help`.
+const EXAMPLES: &str = "\
+Examples:
+  ferroce sim docs/sim/two-flows.toml
+  ferroce sim docs/sim/incast.toml --set host.congestion=dcqcn --set switch.pfc.enabled=false
+  ferroce sim docs/sim/incast.toml --set workload.0.senders=2,4,8,16,32 --seeds 5 --plot jain
+  ferroce sim docs/sim/incast.toml --check    what would be simulated?
+  ferroce sim docs/sim/two-flows.toml --json | jq .all.jain
+
+docs/sim.md describes the file, beginning with a tutorial. Hosts are the real
+transport, every packet its own; only links, switches and what programs do are
+modelled. The same file and seed give the same bytes.
+
+--out is a folder, by default one named after the file in the working directory:
+flows.csv, ports.csv, samples.csv, summary.json, plots as SVG, captures as pcapng.
+
+--set changes a key of the file; an element of an array goes by its number or its
+name: workload.0.size, workload.victim.size. With several values (a,b,c), or
+--seeds, or [sweep] in the file, it is a sweep: every combination with every seed,
+in --jobs threads, a row each in sweep.csv and sweep.json, and sweep.svg, which
+draws a metric (--plot) against a key (--against).
+
+Exit status: 0, or 2 if the file or an argument is wrong, the folder is there
+already (without --force), or something could not be read or written.";
+
+/// Simulate a network of hosts and switches on a virtual clock.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to simulate
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    /// Folder for what comes out
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write into the folder even if it is there already
+    #[arg(long)]
+    force: bool,
+    /// Set a key, or several values that it takes in turn
+    #[arg(long, value_name = "KEY=VALUE[,VALUE...]", value_parser = setting)]
+    set: Vec<(String, Vec<String>)>,
+    /// Seed, or the first one of a sweep
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many seeds each combination of a sweep is run with
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Threads for a sweep [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Metric that a sweep draws [default: goodput_gbps]
+    #[arg(long, value_name = "METRIC")]
+    plot: Option<String>,
+    /// Key that a sweep draws it against [default: the one with most numbers]
+    #[arg(long, value_name = "KEY")]
+    against: Option<String>,
+    /// Say what would be simulated, and do not
+    #[arg(long)]
+    check: bool,
+    /// Write summary.json, or sweep.json, to standard output instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// `KEY=VALUE[,VALUE...]`.
+fn setting(text: &str) -> Result<(String, Vec<String>), String> {
+    match text.split_once('=') {
+        Some((key, values)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), sweep::values(values)))
+        }
+        _ => Err("expected KEY=VALUE, such as host.congestion=dcqcn".to_owned()),
+    }
+}
+
+/// Runs `ferroce sim`.
+///
+/// # Errors
+///
+/// If the file or an argument is wrong, or something cannot be read or written.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut document = Document::read(&arguments.file)?;
+    if let Some(seed) = arguments.seed {
+        document.set(Setting { key: "seed".to_owned(), value: seed.to_string() });
+    }
+    let mut axes = Vec::new();
+    for (key, values) in &arguments.set {
+        match &values[..] {
+            [value] => document.set(Setting { key: key.clone(), value: value.clone() }),
+            _ => axes.push((key.clone(), values.clone())),
+        }
+    }
+    let spec = document.sweep()?;
+    if spec.is_none() && axes.is_empty() && arguments.seeds.is_none() {
+        if arguments.plot.is_some() || arguments.against.is_some() {
+            bail!("--plot and --against are for sweeps: give a --set several values, or --seeds");
+        }
+        return run_once(arguments, &document);
+    }
+    run_sweep(arguments, &document, spec.unwrap_or_default(), axes)
+}
+
+/// The name of the file, without its extension.
+fn name_of(path: &Path) -> String {
+    path.file_stem().map_or("sim".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// The folder, which is made before the simulation: nobody waits for one in vain.
+fn folder(arguments: &Arguments) -> Result<Folder> {
+    let default = || PathBuf::from(name_of(&arguments.file));
+    let path = arguments.out.clone().unwrap_or_else(default);
+    match Folder::create(&path, arguments.force) {
+        Ok(folder) => Ok(folder),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!(
+                "{} is there already: --force writes into it, --out names another",
+                path.display()
+            )
+        }
+        Err(error) => Err(error).context(format!("cannot make {}", path.display())),
+    }
+}
+
+fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
+    let experiment = document.experiment()?;
+    if arguments.check {
+        return show_experiment(&experiment).context("cannot write");
+    }
+    let folder = folder(arguments)?;
+    let bar = bar(experiment.plan.until, "{bar:40} {percent:>3} %  {msg}  {eta} left");
+    let begin = Instant::now();
+    let flows = experiment.plan.flows.len();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |progress| {
+        bar.set_position(progress.at);
+        bar.set_message(format!("{} of {flows} flows over", progress.flows_over));
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.with_context(|| arguments.file.display().to_string())?;
+    let took = begin.elapsed();
+    let set: Vec<String> = document.settings().iter().map(Setting::to_string).collect();
+    let name = name_of(&arguments.file);
+    let run = Run { name: &name, set: &set, experiment: &experiment, outcome: &outcome };
+    let written = run.write(&folder);
+    let summary =
+        written.with_context(|| format!("cannot write into {}", folder.path().display()))?;
+    let mut out = io::stdout().lock();
+    match arguments.json {
+        true => write_json(&summary, &mut out),
+        false => show_summary(&summary, &mut out),
+    }
+    .context("cannot write")?;
+    // Apart from the figures: these alone depend on the machine.
+    eprintln!(
+        "{:.3} ms simulated in {:.2} s, 1 : {:.0}; {} frames, {:.2} us each; see {}",
+        outcome.ended as f64 / 1e6,
+        took.as_secs_f64(),
+        took.as_secs_f64() * 1e9 / outcome.ended.max(1) as f64,
+        outcome.hops,
+        took.as_secs_f64() * 1e6 / outcome.hops.max(1) as f64,
+        folder.path().display()
+    );
+    Ok(())
+}
+
+/// On a terminal, a bar on stderr; elsewhere none.
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let target = match io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
+        Err(_) => bar,
+    }
+}
+
+/// What a file says, in short.
+fn show_experiment(experiment: &Experiment) -> io::Result<()> {
+    let plan = &experiment.plan;
+    let topology = &plan.topology;
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{} hosts, {} switches, {} links; {} flows; {} ms, a sample every {} us; seed {}",
+        topology.hosts,
+        topology.switches,
+        topology.links.len(),
+        plan.flows.len(),
+        plan.until as f64 / 1e6,
+        plan.sample_every as f64 / 1e3,
+        plan.seed
+    )?;
+    let marking = plan.switch.ecn.iter().flatten().next();
+    let pause = plan.switch.pfc.iter().flatten().next();
+    match marking {
+        None => writeln!(out, "ECN: off")?,
+        Some(ecn) => {
+            writeln!(out, "ECN: kmin {} B, kmax {} B, pmax {}", ecn.kmin, ecn.kmax, ecn.pmax)?
+        }
+    }
+    match pause {
+        None => writeln!(out, "PFC: off")?,
+        Some(pfc) => writeln!(
+            out,
+            "PFC: xoff {} B, xon {} B, headroom {} B",
+            pfc.xoff, pfc.xon, pfc.headroom
+        )?,
+    }
+    let device = &plan.host.device;
+    match &device.congestion {
+        None => writeln!(out, "congestion control: none")?,
+        Some(config) => writeln!(out, "congestion control: {config}")?,
+    }
+    writeln!(out, "loss recovery: {}", device.loss_recovery.name())?;
+    let (ports, is_terminal) = (experiment.network.ports(), io::stdout().is_terminal());
+    let mut table = empty_table(["port", "Gbit/s", "delay us"], is_terminal);
+    for (number, link) in topology.links.iter().enumerate() {
+        table.add_row([
+            ports[2 * number].clone(),
+            (link.rate as f64 / 1e9).to_string(),
+            (link.delay as f64 / 1e3).to_string(),
+        ]);
+    }
+    write_table(&table, &mut out)
+}
+
+/// The figures of a run.
+fn show_summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+    let titles = [
+        "workload",
+        "flows",
+        "finished",
+        "Gbit/s",
+        "per flow",
+        "Jain",
+        "FCT p50 us",
+        "p99",
+        "slowdown p50",
+        "p99",
+        "resent",
+    ];
+    let mut table = empty_table(titles, io::stdout().is_terminal());
+    let total = (summary.groups.len() > 1).then_some(&summary.all);
+    for group in summary.groups.iter().chain(total) {
+        table.add_row(group_row(group));
+    }
+    write_table(&table, out)?;
+    let failed = match summary.all.failed {
+        0 => String::new(),
+        failed => format!("; {failed} flows failed (see flows.csv)"),
+    };
+    writeln!(
+        out,
+        "queues: at most {} B{}{}; {} marked, {} dropped, {} struck by faults{failed}",
+        summary.queue.max_bytes,
+        summary.queue.max_port.as_ref().map_or(String::new(), |port| format!(" ({port})")),
+        summary.queue.mean_bytes.map_or(String::new(), |mean| format!(", on average {mean:.0} B")),
+        summary.marked,
+        summary.dropped,
+        summary.struck,
+    )?;
+    writeln!(
+        out,
+        "PFC: {} pauses at {} ports, {:.1} us in all",
+        summary.pfc.pauses, summary.pfc.ports, summary.pfc.paused_us
+    )
+}
+
+fn group_row(group: &Group) -> [String; 11] {
+    let number = |value: Option<f64>, decimals: usize| {
+        value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+    };
+    let goodput = group.flow_goodput_gbps.as_ref();
+    let fct = group.fct_us.as_ref();
+    let slowdown = group.slowdown.as_ref();
+    [
+        group.name.clone(),
+        group.flows.to_string(),
+        group.finished.to_string(),
+        format!("{:.3}", group.goodput_gbps),
+        number(goodput.map(|spread| spread.mean), 3),
+        number(group.jain, 4),
+        number(fct.map(|spread| spread.p50), 1),
+        number(fct.map(|spread| spread.p99), 1),
+        number(slowdown.map(|spread| spread.p50), 2),
+        number(slowdown.map(|spread| spread.p99), 2),
+        group.retransmitted.to_string(),
+    ]
+}
+
+fn run_sweep(
+    arguments: &Arguments,
+    document: &Document,
+    spec: SweepSpec,
+    axes: Vec<(String, Vec<String>)>,
+) -> Result<()> {
+    // What the command line sets takes the place of what the file says of the same key.
+    let is_set = |key: &String| arguments.set.iter().any(|(name, _)| name == key);
+    let of_file = spec.axes.into_iter().filter(|(key, _)| !is_set(key));
+    let mut sweep = Sweep { axes: of_file.chain(axes).collect(), seeds: Vec::new() };
+    let first = document.seed()?;
+    let count = arguments.seeds.or(spec.seeds).unwrap_or(1);
+    if !(1..=sweep::MAX_RUNS as u64).contains(&count) {
+        bail!("{count} seeds: expected 1 to {}", sweep::MAX_RUNS);
+    }
+    sweep.seeds = (0..count).map(|number| first.wrapping_add(number)).collect();
+    if arguments.check {
+        return show_sweep(document, &sweep);
+    }
+    let folder = folder(arguments)?;
+    let jobs = arguments.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let bar = bar(sweep.count() as u64, "{bar:40} {pos} of {len} runs  {eta} left");
+    let begin = Instant::now();
+    let simulated = Mutex::new(0_u64);
+    let simulate = |experiment: &Experiment| -> Result<Outcome, SimError> {
+        let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {})?;
+        *simulated.lock().unwrap_or_else(|lock| lock.into_inner()) += outcome.ended;
+        Ok(outcome)
+    };
+    let name = name_of(&arguments.file);
+    let table = sweep.run(&name, document, jobs, simulate, || bar.inc(1));
+    bar.finish_and_clear();
+    let table = table?;
+    let took = begin.elapsed().as_secs_f64();
+    let metric = arguments.plot.as_deref().or(spec.plot.as_deref());
+    let key = arguments.against.as_deref().or(spec.against.as_deref());
+    write_sweep(&table, metric, key, &folder)?;
+    let mut out = io::stdout().lock();
+    match arguments.json {
+        true => table.write_json(&mut out),
+        false => show_rows(&table, metric, &mut out),
+    }
+    .context("cannot write")?;
+    let simulated = simulated.into_inner().unwrap_or_else(|lock| lock.into_inner());
+    eprintln!(
+        "{} runs, {:.3} ms simulated in {took:.2} s, 1 : {:.0}; see {}",
+        table.rows.len(),
+        simulated as f64 / 1e6,
+        took * 1e9 / simulated.max(1) as f64,
+        folder.path().display()
+    );
+    Ok(())
+}
+
+/// Writes the files of a sweep. Rows are kept even if the chart cannot be drawn.
+fn write_sweep(
+    table: &Table,
+    metric: Option<&str>,
+    key: Option<&str>,
+    folder: &Folder,
+) -> Result<()> {
+    let place = || format!("cannot write into {}", folder.path().display());
+    folder.write("sweep.csv", |out| table.write_csv(out)).with_context(place)?;
+    folder.write("sweep.json", |out| table.write_json(out)).with_context(place)?;
+    if table.keys.is_empty() && key.is_none() {
+        return Ok(());
+    }
+    let chart = table.chart(metric, key).map_err(anyhow::Error::msg)?;
+    let svg = chart.svg();
+    folder.write("sweep.svg", |out| out.write_all(svg.as_bytes())).with_context(place)
+}
+
+/// What a sweep would do, and whether each of its combinations is right.
+fn show_sweep(document: &Document, sweep: &Sweep) -> Result<()> {
+    sweep.check(document)?;
+    let mut out = io::stdout().lock();
+    let shown = (|| {
+        writeln!(
+            out,
+            "{} runs, {} seeds from {}",
+            sweep.count(),
+            sweep.seeds.len(),
+            sweep.seeds[0]
+        )?;
+        for (key, values) in &sweep.axes {
+            writeln!(out, "{key}: {}", values.join(" | "))?;
+        }
+        Ok(())
+    })();
+    shown.map_err(|error: io::Error| error).context("cannot write")
+}
+
+/// A line for each run: what was set, and the metric that is drawn.
+fn show_rows(table: &Table, metric: Option<&str>, out: &mut impl Write) -> io::Result<()> {
+    let metric = metric.unwrap_or("goodput_gbps");
+    let mut shown = empty_table(["set", "seed", metric], io::stdout().is_terminal());
+    for row in &table.rows {
+        let set = table.keys.iter().map(|key| format!("{key}={}", row.set[key]));
+        let value = row.metrics.get(metric).copied().flatten();
+        shown.add_row([
+            set.collect::<Vec<_>>().join(", "),
+            row.seed.to_string(),
+            value.map_or("-".to_owned(), |value| value.to_string()),
+        ]);
+    }
+    write_table(&shown, out)
+}
