@@ -16,7 +16,7 @@ use ferroce_conform::report::{
 use ferroce_conform::run::{Options, Verdict};
 use ferroce_conform::session::{self, Judged, Status};
 use ferroce_conform::suite::{Case, Suite};
-use ferroce_conform::wire::{WireOptions, WireTarget};
+use ferroce_conform::wire::{Means, WireOptions, WireTarget};
 use serde_json::json;
 
 use crate::decode::Outcome;
@@ -30,6 +30,8 @@ Examples:
   ferroce conform --memory --tag psn --tag rnr    those with one of these tags
   ferroce conform --memory mine.scenario          a file of your own
   ferroce conform --link packet:eth0 --target 192.0.2.1 -v  an implementation on the wire
+  ferroce conform --link packet:eth0 --target 192.0.2.1 --cm 7174 connected
+                                                  the same by connections, without an agent
   ferroce conform --check mine.scenario           is it written right? (judges nothing)
   ferroce conform --list                          what there is
   ferroce conform --memory --json | jq 'select(.status == \"failed\")'
@@ -47,8 +49,11 @@ scenario gives the same frames, byte for byte.
 --link and --target judge whatever has that address on the wire of an interface.
 Frames leave and arrive as they are, so the link is packet:IFACE or xdp:IFACE
 (which need CAP_NET_RAW). The verbs of the target are called by `ferroce
-conform-agent` there, over TCP, which need not be on the same network. The peer
-has the interface's address, or with --addr one of its own that nobody else has.
+conform-agent` there, over TCP, which need not be on the same network. With --cm
+there is no agent: QPs are those with which a program of the target, such as
+`rping -s -P`, accepts connections at that port; scenarios that need verbs are
+left out. The peer has the interface's address, or with --addr one of its own
+that nobody else has.
 
 Of a scenario that fails, the sentence is shown that was not met, the rule it
 rests on, what came instead, field by field, and what happened before. --output
@@ -58,9 +63,11 @@ writes that, the frames as pcapng, and a drawing of them, as DIR/FILE/SCENARIO.t
 --known names a file of what is known of an implementation: a line
 `NAME: REASON` for each scenario that it is expected to fail, with the evidence;
 lines with # are comments. `never raises EVENT: REASON` is about all scenarios:
-the event is not waited for. `does not survive NAME: REASON` is about a scenario
-that would end the implementation, and is not carried out. Such a failure counts
-as a deviation. A scenario that passes although it is listed is told of.
+the event is not waited for. `does not keep FIELD: REASON` is about all frames:
+the field is not judged where no sentence names it. `does not survive NAME:
+REASON` is about a scenario that would end the implementation, and is not
+carried out. Such a failure counts as a deviation. A scenario that passes
+although it is listed is told of.
 
 JSON: an object a line for each scenario, with `status` passed, failed, deviates
 or skipped, then {\"summary\": ...}.
@@ -87,6 +94,10 @@ pub struct Arguments {
     /// Where its agent listens [default: port 4780 of the target]
     #[arg(long, value_name = "ADDR:PORT", requires = "link")]
     agent: Option<SocketAddr>,
+    /// Without an agent: make QPs by connections to a program of the target that listens at this
+    /// port, such as `rping -s -P`
+    #[arg(long, value_name = "PORT", requires = "link", conflicts_with = "agent")]
+    cm: Option<u16>,
     /// An address of the peer's own, to have instead of the interface's; may be repeated
     #[arg(long, value_name = "IP", requires = "link")]
     addr: Vec<IpAddr>,
@@ -263,7 +274,10 @@ fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<C
     match wire(arguments) {
         Some(options) => {
             let mut target = WireTarget::open(&options)?;
-            let options = Options { unraised: known.unraised().to_vec(), ..Options::WIRE };
+            let mut unraised = known.unraised().to_vec();
+            unraised.extend(options.means.unraised());
+            let unkept = known.unkept().to_vec();
+            let options = Options { unraised, unkept, ..Options::WIRE };
             let tell = |judged: Judged<'_>| teller.tell(&judged);
             session::run_on(&mut target, &options, cases, &known, tell)?;
         }
@@ -278,7 +292,8 @@ fn judge(arguments: &Arguments, cases: &[Case], out: &mut dyn Write) -> Result<C
 fn wire(arguments: &Arguments) -> Option<WireOptions> {
     let (link, target) = (arguments.link.clone()?, arguments.target?);
     let agent = arguments.agent.unwrap_or(SocketAddr::new(target, agent::PORT));
-    Some(WireOptions { link, own: arguments.addr.clone(), target, agent })
+    let means = arguments.cm.map_or(Means::Agent(agent), Means::Program);
+    Some(WireOptions { link, own: arguments.addr.clone(), target, means })
 }
 
 /// Scenarios that are carried out at a time in memory.

@@ -72,7 +72,11 @@ pub struct Output {
     html: bool,
 }
 
-fn output(text: &str) -> Result<Output, String> {
+/// Reads the name of a file to draw to.
+///
+/// # Errors
+/// What is wrong with it, in words: it does not say in what format.
+pub fn output(text: &str) -> Result<Output, String> {
     let path = PathBuf::from(text);
     let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default();
     match suffix.to_ascii_lowercase().as_str() {

@@ -83,6 +83,20 @@ fn its_capture_is_without_violation_and_the_same_each_time() {
 }
 
 #[test]
+fn its_ladder_shows_what_was_lost() {
+    for (name, flags) in [("a.svg", &["--loss", "0.002"][..]), ("b.html", &["--ipv6"][..])] {
+        let file = TempFile::new(name);
+        let output = ferroce(&[&["demo", "--ladder", file.path()], flags].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let text = std::fs::read_to_string(&file.0).unwrap();
+        assert!(text.contains("node 0") && text.contains("over RC"), "{name}");
+        let loses = name == "a.svg";
+        assert_eq!(text.contains(">lost<"), loses, "{name}");
+        assert!(!loses || text.contains("0.2 % loss, seed 1"), "{name}");
+    }
+}
+
+#[test]
 fn json_says_the_same_as_the_table() {
     let output = ferroce(&["demo", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -107,6 +121,8 @@ fn impossible_arguments_are_refused_and_explained() {
         (["demo", "--loss", "-1"], "0 to 0.5"),
         (["demo", "--loss", "NaN"], "0 to 0.5"),
         (["demo", "--pcap", "/nonexistent/x.pcap"], "cannot create /nonexistent/x.pcap"),
+        (["demo", "--ladder", "/nonexistent/x.svg"], "cannot write /nonexistent/x.svg"),
+        (["demo", "--ladder", "x.png"], "drawn as .svg or .html"),
     ];
     for (arguments, explanation) in table {
         let output = ferroce(&arguments);

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_int};
 use std::fmt;
 use std::mem::offset_of;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::utsname::uname;
 
 use crate::error::{CallError, check, made};
-use crate::library::Library;
+use crate::library::{Library, RdmaLibrary};
 use crate::trial::Trial;
 use crate::words;
 
@@ -26,7 +26,8 @@ pub const PORT: u8 = 1;
 /// `gid_type` of RoCE v2.
 const ROCE_V2: u32 = 2;
 
-/// `enum ibv_device_cap_flags`: windows of type 1, XRC, windows of types 2A and 2B.
+/// `enum ibv_device_cap_flags`: SRQs that can be resized, windows of type 1, XRC, windows of types 2A and 2B.
+const SRQ_RESIZE: u64 = 1 << 13;
 const MEM_WINDOW: u64 = 1 << 17;
 const XRC: u64 = 1 << 20;
 const MEM_WINDOW_TYPE_2: u64 = 1 << 23 | 1 << 24;
@@ -90,6 +91,8 @@ pub struct Address {
 pub struct Device {
     /// The library.
     pub library: Library,
+    /// That of connections, if there is one that works.
+    pub connections: Option<RdmaLibrary>,
     /// What its verbs want.
     pub context: *mut IbvContext,
     /// Its name.
@@ -111,8 +114,9 @@ impl Device {
     /// [`DeviceError`] if there is none.
     pub fn open(library: Library, name: Option<&str>) -> Result<Device, DeviceError> {
         let (context, name) = open(&library, name)?;
-        let mut device =
-            Device { library, context, name, attributes: Box::new(zeroed()), flags: 0 };
+        let connections = RdmaLibrary::load().ok().filter(RdmaLibrary::works);
+        let attributes = Box::new(zeroed());
+        let mut device = Device { library, connections, context, name, attributes, flags: 0 };
         // SAFETY: the device is open, the attributes are its to fill.
         let code = unsafe { (library.ibv_query_device)(context, &raw mut *device.attributes) };
         check(code).map_err(|error| device.failed("be asked for its attributes", &error))?;
@@ -126,6 +130,7 @@ impl Device {
     fn failed(&self, what: &str, error: &CallError) -> DeviceError {
         let why = match error {
             CallError::Refused(code) => words::errno(*code),
+            CallError::Unable(why) => (*why).to_owned(),
             CallError::Wrong(why) => why.clone(),
         };
         DeviceError(format!("{} cannot {what}: {why}", self.name))
@@ -202,6 +207,15 @@ impl Device {
         (code == 0 && entry.gid_type == ROCE_V2).then_some(entry.gid.raw)
     }
 
+    /// The IP address at an index.
+    ///
+    /// # Errors
+    /// Refused if there is none.
+    pub fn ip_of(&self, index: u8) -> Result<IpAddr, CallError> {
+        let gid = self.gid_at(index).ok_or(CallError::Refused(libc::EADDRNOTAVAIL))?;
+        Ok(Ipv6Addr::from(gid).to_canonical())
+    }
+
     /// The largest path MTU of its port, in bytes.
     pub fn mtu(&self) -> u32 {
         let code = self.port().map_or(0, |port| port.active_mtu);
@@ -247,7 +261,10 @@ impl Device {
             ("windows", has(MEM_WINDOW | MEM_WINDOW_TYPE_2) && self.attributes.max_mw > 0),
             ("reregister", trial.as_ref().is_some_and(Trial::can_be_changed)),
             ("srq", self.attributes.max_srq > 0),
+            ("resize-srq", has(SRQ_RESIZE)),
+            ("resize-cq", trial.as_ref().is_some_and(Trial::resizes_cqs)),
             ("multicast", self.attributes.max_mcast_grp > 0),
+            ("cm", self.connections.is_some()),
             ("counters", self.counters().is_dir()),
             ("mtu-2048", mtu >= 2048),
             ("mtu-4096", mtu >= 4096),
@@ -314,6 +331,7 @@ fn open(library: &Library, wanted: Option<&str>) -> Result<(*mut IbvContext, Str
             CallError::Refused(code) => {
                 DeviceError(format!("{name} cannot be opened: {}", words::errno(code)))
             }
+            CallError::Unable(why) => DeviceError(why.to_owned()),
             CallError::Wrong(why) => DeviceError(why),
         })
     });

@@ -12,6 +12,8 @@ use crate::words;
 pub enum CallError {
     /// The verb says so, with this errno.
     Refused(c_int),
+    /// There is no way to ask for that here, for this reason.
+    Unable(&'static str),
     /// It makes no sense: no such object, no such word, more than an agent gives.
     Wrong(String),
 }
@@ -27,6 +29,7 @@ impl CallError {
     pub fn into_reply(self) -> Result<Reply, String> {
         match self {
             CallError::Refused(code) => Ok(Reply::Refused { errno: words::errno(code) }),
+            CallError::Unable(why) => Ok(Reply::Unable { why: why.to_owned() }),
             CallError::Wrong(error) => Err(error),
         }
     }

@@ -7,12 +7,14 @@
 //!
 //! Whoever connects may call verbs, and gets memory for it: an agent belongs on a network of trust.
 
+mod cm;
 mod device;
 mod error;
 mod library;
 mod memory;
 mod post;
 mod qp;
+mod queues;
 mod scenario;
 mod serve;
 mod session;

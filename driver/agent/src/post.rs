@@ -188,8 +188,9 @@ impl Scenario<'_> {
         let code = unsafe {
             let ops = (*self.device.context).ops;
             if let Ok(srq) = self.srqs.get(to) {
+                let srq = srq.object()?;
                 let post = ops.post_srq_recv.ok_or(UNSUPPORTED)?;
-                post(srq.object, &raw mut request, &raw mut bad)
+                post(srq, &raw mut request, &raw mut bad)
             } else {
                 let post = ops.post_recv.ok_or(UNSUPPORTED)?;
                 post(self.qps.get(to)?.object()?, &raw mut request, &raw mut bad)

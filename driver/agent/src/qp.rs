@@ -27,6 +27,9 @@ const INIT_SEND_OPS: u32 = 1 << 6;
 /// `ibv_qp_create_send_ops_flags`: all of RC's; FLUSH and ATOMIC WRITE are the last two.
 const SEND_OPS: u64 = 0b1_1011_1111_1111;
 
+/// All of `ibv_qp_attr_mask` that RoCE has.
+const QUERIED: u32 = (1 << 21) - 1;
+
 /// From where to where QPs are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -69,10 +72,10 @@ impl Qp {
         let init = init_attr(scenario, make, service)?;
         let (object, is_extended) = match service {
             QpType::XrcSend | QpType::XrcRecv => {
-                (create_extended(scenario, &init, pd, true)?, false)
+                (create_extended(scenario, make, &init, pd)?, false)
             }
             QpType::Rc if scenario.device.has_newer_operations() => {
-                match create_extended(scenario, &init, pd, false) {
+                match create_extended(scenario, make, &init, pd) {
                     Ok(object) => (object, true),
                     // A library older than the device's newer operations.
                     Err(error) if error == UNSUPPORTED => (create(scenario, init, pd)?, false),
@@ -125,15 +128,48 @@ impl Qp {
     /// # Errors
     /// What the verb says.
     pub fn state(&self, device: &Device) -> Result<QpState, CallError> {
+        let attr = self.ask(device, AttrMask::STATE)?;
+        let state = QpState::ALL.into_iter().find(|state| *state as c_int == attr.qp_state);
+        state.ok_or_else(|| CallError::Wrong(format!("there is no state {}", attr.qp_state)))
+    }
+
+    /// Its attributes.
+    ///
+    /// # Errors
+    /// What the verb says.
+    pub fn query(&self, device: &Device) -> Result<QpAttributes, CallError> {
+        let attr = self.ask(device, AttrMask(QUERIED))?;
+        let mtu = Mtu::ALL.into_iter().find(|mtu| *mtu as c_int == attr.path_mtu);
+        Ok(QpAttributes {
+            path_mtu: mtu.map_or(0, |mtu| mtu.bytes() as u32),
+            dest_qp_num: attr.dest_qp_num,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            access: attr.qp_access_flags,
+            qkey: attr.qkey,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            min_rnr_timer: attr.min_rnr_timer,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            traffic_class: attr.ah_attr.grh.traffic_class,
+            flow_label: attr.ah_attr.grh.flow_label,
+            hop_limit: attr.ah_attr.grh.hop_limit,
+            sl: attr.ah_attr.sl,
+            change: Vec::new(),
+        })
+    }
+
+    fn ask(&self, device: &Device, mask: AttrMask) -> Result<IbvQpAttr, CallError> {
         let object = self.object()?;
         let (mut attr, mut init): (IbvQpAttr, IbvQpInitAttr) = (zeroed(), zeroed());
-        let mask = AttrMask::STATE.0 as c_int;
+        let mask = mask.0 as c_int;
         // SAFETY: the QP is there, the attributes are the verb's to fill.
         let code =
             unsafe { (device.library.ibv_query_qp)(object, &raw mut attr, mask, &raw mut init) };
         check(code)?;
-        let state = QpState::ALL.into_iter().find(|state| *state as c_int == attr.qp_state);
-        state.ok_or_else(|| CallError::Wrong(format!("there is no state {}", attr.qp_state)))
+        Ok(attr)
     }
 
     /// Changes its state, with what the transition requires.
@@ -209,9 +245,10 @@ fn init_attr(
     service: QpType,
 ) -> Result<IbvQpInitAttr, CallError> {
     let mut init: IbvQpInitAttr = zeroed();
-    (init.send_cq, init.recv_cq) = (scenario.cq, scenario.cq);
+    init.send_cq = scenario.cq_or_own(make.send_cq.as_deref())?;
+    init.recv_cq = scenario.cq_or_own(make.recv_cq.as_deref())?;
     if let Some(srq) = &make.srq {
-        init.srq = scenario.srqs.get(srq)?.object;
+        init.srq = scenario.srqs.get(srq)?.object()?;
     }
     let sges = SGES.min(scenario.device.max_sge());
     init.cap = IbvQpCap {
@@ -238,9 +275,9 @@ fn create(
 /// Makes a QP of XRC, or one that takes the newer operations.
 fn create_extended(
     scenario: &mut Scenario<'_>,
+    make: &QpMake,
     init: &IbvQpInitAttr,
     pd: *mut IbvPd,
-    is_xrc: bool,
 ) -> Result<*mut IbvQp, CallError> {
     let context = scenario.device.context;
     let create = extended!(context, create_qp_ex).ok_or(UNSUPPORTED)?;
@@ -249,12 +286,13 @@ fn create_extended(
     (attr.cap, attr.qp_type, attr.sq_sig_all) = (init.cap, init.qp_type, init.sq_sig_all);
     if init.qp_type == QpType::XrcRecv as c_int {
         // It has no domain and no queues of its own.
-        (attr.comp_mask, attr.xrcd) = (INIT_XRCD, scenario.xrc_domain()?);
+        let xrcd = make.xrcd.as_deref().unwrap_or_default();
+        (attr.comp_mask, attr.xrcd) = (INIT_XRCD, scenario.xrc_domain(xrcd)?);
         (attr.send_cq, attr.recv_cq) = (std::ptr::null_mut(), std::ptr::null_mut());
         attr.cap = zeroed();
     } else {
         (attr.comp_mask, attr.pd) = (INIT_PD, pd);
-        if is_xrc {
+        if init.qp_type == QpType::XrcSend as c_int {
             (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = (0, 0);
         } else {
             (attr.comp_mask, attr.send_ops_flags) = (INIT_PD | INIT_SEND_OPS, SEND_OPS);

@@ -4,23 +4,23 @@ use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
+use ferroce_conform::cm::CmCall;
 use ferroce_conform::target::{Call, Reply, SendRequest};
 use ferroce_stack::verbs::QpType;
-use ferroce_verbs_layout::{
-    IbvCompChannel, IbvCq, IbvGid, IbvMr, IbvMw, IbvPd, IbvSrq, IbvSrqAttr, IbvSrqInitAttr,
-    IbvSrqInitAttrEx, IbvXrcd, IbvXrcdInitAttr, zeroed,
-};
+use ferroce_verbs_layout::{IbvCompChannel, IbvCq, IbvGid, IbvMr, IbvMw, IbvPd, IbvXrcd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use crate::cm::Cm;
 use crate::device::{Device, extended};
 use crate::error::{CallError, STALE, UNSUPPORTED, check, made};
 use crate::memory::Mapping;
-use crate::qp::{Path, Qp, SGES};
+use crate::qp::{Path, Qp};
+use crate::queues::{Cq, Srq};
 
 /// The domain of objects whose domain is not named.
 const FIRST_DOMAIN: &str = "pd";
 
-/// Entries of the completion queue, if the device takes so many.
+/// Entries of the completion queue that has no name, if the device takes so many.
 const COMPLETIONS: c_int = 4096;
 
 /// Objects of a scenario, and bytes of a memory and of all of them.
@@ -35,18 +35,6 @@ const READ: u64 = 4 << 20;
 const CHANGE_PD: c_int = 1 << 1;
 pub const CHANGE_ACCESS: c_int = 1 << 2;
 
-/// `IBV_SRQ_LIMIT`.
-const SRQ_LIMIT: c_int = 1 << 1;
-
-/// Of `ibv_srq_init_attr_ex`: its type, domain, XRC domain and CQ are given.
-const XRC_SRQ_MASK: u32 = 0xf;
-/// `IBV_SRQT_XRC`.
-const XRC_SRQ: c_int = 1;
-
-/// Of `ibv_xrcd_init_attr`: file and flags are given; there is no file.
-const XRCD_MASK: u32 = 0b11;
-const NO_FILE: c_int = -1;
-
 /// Objects by name. A name that is given again is another object's; the first lives on.
 #[derive(Debug)]
 pub struct Named<T> {
@@ -59,7 +47,8 @@ impl<T> Named<T> {
         Named { all: Vec::new(), last: BTreeMap::new() }
     }
 
-    fn add(&mut self, name: &str, object: T) {
+    /// Adds an object, which has this name from here on.
+    pub fn add(&mut self, name: &str, object: T) {
         self.last.insert(name.to_owned(), self.all.len());
         self.all.push(object);
     }
@@ -118,15 +107,6 @@ pub struct Window {
     pub object: *mut IbvMw,
 }
 
-/// A shared receive queue.
-#[derive(Debug)]
-pub struct Srq {
-    /// Its name.
-    pub name: String,
-    /// The library's.
-    pub object: *mut IbvSrq,
-}
-
 /// Everything a scenario has made; destroyed with it.
 #[derive(Debug)]
 pub struct Scenario<'a> {
@@ -135,9 +115,12 @@ pub struct Scenario<'a> {
     /// From where to where its QPs are connected.
     pub path: Path,
     channel: *mut IbvCompChannel,
-    /// Where everything completes.
+    /// Where everything completes for which no other queue is named.
     pub cq: *mut IbvCq,
-    xrcd: Option<*mut IbvXrcd>,
+    /// By name.
+    pub cqs: Named<Cq>,
+    /// By name.
+    pub xrcds: Named<*mut IbvXrcd>,
     domains: Named<*mut IbvPd>,
     /// By name.
     pub memories: Named<Memory>,
@@ -149,6 +132,8 @@ pub struct Scenario<'a> {
     pub qps: Named<Qp>,
     objects: usize,
     bytes: u64,
+    /// Once connections are asked for.
+    pub cm: Option<Cm<'a>>,
 }
 
 impl<'a> Scenario<'a> {
@@ -174,7 +159,8 @@ impl<'a> Scenario<'a> {
             path,
             channel,
             cq,
-            xrcd: None,
+            cqs: Named::new(),
+            xrcds: Named::new(),
             domains: Named::new(),
             memories: Named::new(),
             windows: Named::new(),
@@ -182,6 +168,7 @@ impl<'a> Scenario<'a> {
             qps: Named::new(),
             objects: 0,
             bytes: 0,
+            cm: None,
         };
         fcntl(scenario.channel_descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .map_err(|errno| CallError::Refused(errno as c_int))?;
@@ -212,11 +199,23 @@ impl<'a> Scenario<'a> {
         self.arm()
     }
 
-    fn arm(&self) -> Result<(), CallError> {
+    /// Where the completion queues tell of what completes.
+    pub fn channel(&self) -> *mut IbvCompChannel {
+        self.channel
+    }
+
+    /// Has the channel tell of the next completion.
+    ///
+    /// # Errors
+    /// If a completion queue cannot be armed.
+    pub fn arm(&self) -> Result<(), CallError> {
         // SAFETY: the queue is there, and its context open.
         let arm = unsafe { (*(*self.cq).context).ops.req_notify_cq }.ok_or(UNSUPPORTED)?;
-        // SAFETY: as above.
-        check(unsafe { arm(self.cq, 0) })
+        for cq in self.cqs.latest().filter_map(Cq::to_arm).chain([self.cq]) {
+            // SAFETY: as above.
+            check(unsafe { arm(cq, 0) })?;
+        }
+        Ok(())
     }
 
     /// Carries a call out.
@@ -236,8 +235,18 @@ impl<'a> Scenario<'a> {
                 self.memories.get(memory)?.mapping.write(*offset, bytes).map(|()| Reply::Done)
             }
             Call::AllocMw { window, pd, mw_type } => self.alloc_mw(window, pd, *mw_type),
-            Call::CreateSrq { srq, pd, max_wr, xrc } => self.create_srq(srq, pd, *max_wr, *xrc),
+            Call::CreateCq { cq, cqe, unpolled } => self.create_cq(cq, *cqe, *unpolled),
+            Call::PollCq { cq } => self.poll_cq(cq),
+            Call::ResizeCq { cq, cqe } => self.resize_cq(cq, *cqe),
+            Call::DestroyCq { cq } => self.destroy_cq(cq),
+            Call::OpenXrcd { xrcd } => self.open_xrcd(xrcd).map(|_| Reply::Done),
+            Call::CreateSrq { srq, pd, max_wr, xrcd, cq } => {
+                self.create_srq(srq, pd, *max_wr, xrcd.as_deref(), cq.as_deref())
+            }
             Call::ArmSrq { srq, limit } => self.arm_srq(srq, *limit),
+            Call::ResizeSrq { srq, max_wr } => self.resize_srq(srq, *max_wr),
+            Call::QuerySrq { srq } => self.query_srq(srq),
+            Call::DestroySrq { srq } => self.destroy_srq(srq),
             Call::CreateQp(make) => {
                 self.count()?;
                 let qp = Qp::create(self, make)?;
@@ -253,17 +262,24 @@ impl<'a> Scenario<'a> {
             Call::QueryQp { qp } => self.qps.get(qp)?.state(self.device).map(|state| {
                 Reply::State { state: ferroce_conform::words::state(state).to_owned() }
             }),
+            Call::QueryAttributes { qp } => {
+                let attributes = Box::new(self.qps.get(qp)?.query(self.device)?);
+                Ok(Reply::Attributes { attributes })
+            }
             Call::DestroyQp { qp } => self.qps.get(qp)?.destroy(self.device).map(|()| Reply::Done),
             Call::Multicast { qp, group, attach } => self.multicast(qp, *group, *attach),
             Call::PostSend { qp, wr } => self.post_send(qp, wr),
             Call::PostRecv { to, wr_id, sges } => self.post_recv(to, *wr_id, sges),
-            Call::Cm(_) => Err(UNSUPPORTED),
+            Call::Cm(call) => self.call_cm(call),
             Call::Counter { name } => Ok(Reply::Counter { value: self.device.counter(name) }),
         }
     }
 
     /// Counts an object that is about to be made.
-    fn count(&mut self) -> Result<(), CallError> {
+    ///
+    /// # Errors
+    /// Wrong if there are too many.
+    pub fn count(&mut self) -> Result<(), CallError> {
         if self.objects >= OBJECTS {
             return Err(CallError::Wrong(format!("more than {OBJECTS} objects")));
         }
@@ -371,80 +387,6 @@ impl<'a> Scenario<'a> {
         Ok(Reply::Key { rkey })
     }
 
-    fn create_srq(
-        &mut self,
-        name: &str,
-        pd: &str,
-        max_wr: u32,
-        xrc: bool,
-    ) -> Result<Reply, CallError> {
-        self.count()?;
-        let pd = self.domain(pd)?;
-        let max_sge = SGES.min(self.device.max_srq_sge());
-        let attr = IbvSrqAttr { max_wr, max_sge, srq_limit: 0 };
-        let (object, reply) = if xrc {
-            self.create_xrc_srq(pd, attr)?
-        } else {
-            let mut init: IbvSrqInitAttr = zeroed();
-            init.attr = attr;
-            // SAFETY: the domain is there, the attributes are whole.
-            let object = unsafe { (self.device.library.ibv_create_srq)(pd, &raw mut init) };
-            (made(object)?, Reply::Done)
-        };
-        self.srqs.add(name, Srq { name: name.to_owned(), object });
-        Ok(reply)
-    }
-
-    fn create_xrc_srq(
-        &mut self,
-        pd: *mut IbvPd,
-        attr: IbvSrqAttr,
-    ) -> Result<(*mut IbvSrq, Reply), CallError> {
-        let context = self.device.context;
-        let create = extended!(context, create_srq_ex).ok_or(UNSUPPORTED)?;
-        let number_of = extended!(context, get_srq_num).ok_or(UNSUPPORTED)?;
-        let mut init: IbvSrqInitAttrEx = zeroed();
-        init.attr = attr;
-        init.comp_mask = XRC_SRQ_MASK;
-        init.srq_type = XRC_SRQ;
-        (init.pd, init.xrcd, init.cq) = (pd, self.xrc_domain()?, self.cq);
-        // SAFETY: the device is open, domains and queue are there.
-        let object = made(unsafe { create(context, &raw mut init) })?;
-        let mut srqn = 0;
-        // SAFETY: the queue has just been made.
-        let told = check(unsafe { number_of(object, &raw mut srqn) });
-        told.inspect_err(|_| {
-            // SAFETY: as above; nothing uses it.
-            unsafe { (self.device.library.ibv_destroy_srq)(object) };
-        })?;
-        Ok((object, Reply::Srq { srqn }))
-    }
-
-    /// The XRC domain; it is made when it is needed.
-    ///
-    /// # Errors
-    /// Refused if there is none to be had.
-    pub fn xrc_domain(&mut self) -> Result<*mut IbvXrcd, CallError> {
-        if let Some(xrcd) = self.xrcd {
-            return Ok(xrcd);
-        }
-        let context = self.device.context;
-        let open = extended!(context, open_xrcd).ok_or(UNSUPPORTED)?;
-        let mut init = IbvXrcdInitAttr { comp_mask: XRCD_MASK, fd: NO_FILE, oflags: libc::O_CREAT };
-        // SAFETY: the device is open, the attributes are whole.
-        let xrcd = made(unsafe { open(context, &raw mut init) })?;
-        self.xrcd = Some(xrcd);
-        Ok(xrcd)
-    }
-
-    fn arm_srq(&mut self, name: &str, limit: u32) -> Result<Reply, CallError> {
-        let srq = self.srqs.get(name)?.object;
-        let mut attr = IbvSrqAttr { max_wr: 0, max_sge: 0, srq_limit: limit };
-        // SAFETY: the queue is there, the attributes are whole.
-        check(unsafe { (self.device.library.ibv_modify_srq)(srq, &raw mut attr, SRQ_LIMIT) })?;
-        Ok(Reply::Done)
-    }
-
     fn multicast(&mut self, name: &str, group: [u8; 16], attach: bool) -> Result<Reply, CallError> {
         let qp = self.qps.get(name)?.object()?;
         let gid = IbvGid { raw: group };
@@ -453,6 +395,16 @@ impl<'a> Scenario<'a> {
         // SAFETY: the QP and the GID are there.
         check(unsafe { verb(qp, &raw const gid, 0) })?;
         Ok(Reply::Done)
+    }
+
+    fn call_cm(&mut self, call: &CmCall) -> Result<Reply, CallError> {
+        if let CmCall::Start = call {
+            let library = self.device.connections.as_ref().ok_or(UNSUPPORTED)?;
+            self.cm = Some(Cm::new(library, self.device.ip_of(self.path.index)?, self.path.peer)?);
+            return Ok(Reply::Done);
+        }
+        self.count()?;
+        self.cm.as_mut().ok_or(UNSUPPORTED)?.call(call)
     }
 
     fn post_send(&mut self, name: &str, wr: &SendRequest) -> Result<Reply, CallError> {
@@ -470,6 +422,7 @@ impl Drop for Scenario<'_> {
     fn drop(&mut self) {
         let library = &self.device.library;
         let close_xrcd = extended!(self.device.context, close_xrcd);
+        self.cm = None;
         for qp in &mut self.qps.all {
             // One that cannot be destroyed is left; what depends on it as well then.
             let _ = qp.destroy(self.device);
@@ -481,21 +434,25 @@ impl Drop for Scenario<'_> {
                     free(window.object);
                 }
             }
-            for srq in &self.srqs.all {
-                (library.ibv_destroy_srq)(srq.object);
+            for srq in self.srqs.all.iter().filter_map(|srq| srq.object().ok()) {
+                (library.ibv_destroy_srq)(srq);
             }
             for region in self.memories.all.iter().filter_map(|memory| memory.region) {
                 (library.ibv_dereg_mr)(region);
             }
-            if let (Some(xrcd), Some(close)) = (self.xrcd, close_xrcd) {
-                close(xrcd);
+            if let Some(close) = close_xrcd {
+                for xrcd in &self.xrcds.all {
+                    close(*xrcd);
+                }
             }
         }
         // What it has told must be taken back, or it waits for that.
         let _ = self.hear_completions();
         // SAFETY: as above.
         unsafe {
-            (library.ibv_destroy_cq)(self.cq);
+            for cq in self.cqs.all.iter().filter_map(|cq| cq.object().ok()).chain([self.cq]) {
+                (library.ibv_destroy_cq)(cq);
+            }
             (library.ibv_destroy_comp_channel)(self.channel);
             for pd in &self.domains.all {
                 (library.ibv_dealloc_pd)(*pd);

@@ -111,6 +111,9 @@ fn wait(device: &Device, stream: &TcpStream, session: &Session<'_>) -> io::Resul
     if let Some(scenario) = &session.scenario {
         waits.push(PollFd::new(device.async_descriptor(), PollFlags::POLLIN));
         waits.push(PollFd::new(scenario.channel_descriptor(), PollFlags::POLLIN));
+        if let Some(cm) = &scenario.cm {
+            waits.push(PollFd::new(cm.descriptor(), PollFlags::POLLIN));
+        }
     }
     match poll(&mut waits, PollTimeout::NONE) {
         Ok(_) | Err(Errno::EINTR) => Ok(waits[0].any().unwrap_or(false)),

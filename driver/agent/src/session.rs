@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
 
     /// Tells what has completed and happened.
     pub fn look(&mut self) {
-        let Some(scenario) = &self.scenario else { return };
+        let Some(scenario) = &mut self.scenario else { return };
         let mut news = Vec::new();
         match scenario.hear_completions().and_then(|()| scenario.completions()) {
             Ok(completions) => news.extend(completions.into_iter().map(Said::Completion)),
@@ -126,6 +126,9 @@ impl<'a> Session<'a> {
         }
         while let Some(event) = scenario.event() {
             news.push(Said::Event(event));
+        }
+        if let Some(cm) = &mut scenario.cm {
+            news.extend(cm.reports().map(Said::Report));
         }
         for said in &news {
             self.say(said);

@@ -7,6 +7,7 @@ use ferroce_verbs_layout::codes::{WC_WITH_IMM, WC_WITH_INV};
 use ferroce_verbs_layout::{IbvAsyncEvent, IbvWc, zeroed};
 
 use crate::error::{CallError, UNSUPPORTED};
+use crate::queues::Cq;
 use crate::scenario::Scenario;
 use crate::words::{Subject, subject};
 
@@ -17,26 +18,29 @@ const BATCH: usize = 32;
 const RECEIVE: i32 = 1 << 7;
 
 impl Scenario<'_> {
-    /// Everything that has completed.
+    /// Everything that has completed, in queues that are polled.
     ///
     /// # Errors
-    /// If the completion queue is broken.
+    /// If a completion queue is broken.
     pub fn completions(&self) -> Result<Vec<Completion>, CallError> {
         // SAFETY: the queue is there, and its context open.
         let poll = unsafe { (*(*self.cq).context).ops.poll_cq }.ok_or(UNSUPPORTED)?;
         let mut all = Vec::new();
-        loop {
-            let mut batch: [IbvWc; BATCH] = [zeroed(); BATCH];
-            // SAFETY: the queue is there, the batch has so much room.
-            let count = unsafe { poll(self.cq, BATCH as i32, batch.as_mut_ptr()) };
-            let Ok(count) = usize::try_from(count) else {
-                return Err(CallError::Wrong(format!("the completion queue says {count}")));
-            };
-            all.extend(batch.iter().take(count).map(|wc| self.completion(wc)));
-            if count < BATCH {
-                return Ok(all);
+        for cq in self.cqs.latest().filter_map(Cq::to_poll).chain([self.cq]) {
+            loop {
+                let mut batch: [IbvWc; BATCH] = [zeroed(); BATCH];
+                // SAFETY: the queue is there, the batch has so much room.
+                let count = unsafe { poll(cq, BATCH as i32, batch.as_mut_ptr()) };
+                let Ok(count) = usize::try_from(count) else {
+                    return Err(CallError::Wrong(format!("the completion queue says {count}")));
+                };
+                all.extend(batch.iter().take(count).map(|wc| self.completion(wc)));
+                if count < BATCH {
+                    break;
+                }
             }
         }
+        Ok(all)
     }
 
     fn completion(&self, wc: &IbvWc) -> Completion {
@@ -87,11 +91,12 @@ impl Scenario<'_> {
         let of = match subject {
             Subject::Qp => Some(self.qps.latest().find(|qp| qp.is(element))?.name.clone()),
             Subject::Srq => {
-                let srq = self.srqs.latest().find(|srq| srq.object.addr() == element)?;
+                let srq = self.srqs.latest().find(|srq| srq.is(element))?;
                 Some(srq.name.clone())
             }
-            Subject::Cq if self.cq.addr() != element => return None,
-            Subject::Cq | Subject::Device => None,
+            Subject::Cq if self.cq.addr() == element => None,
+            Subject::Cq => Some(self.cqs.latest().find(|cq| cq.is(element))?.name.clone()),
+            Subject::Device => None,
         };
         Some(Event { event: word.to_owned(), of })
     }

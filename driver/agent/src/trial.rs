@@ -1,4 +1,4 @@
-//! What a device does with regions, which only a trial tells.
+//! What a device does with regions and queues, which only a trial tells.
 
 use core::ffi::{c_int, c_void};
 
@@ -60,6 +60,20 @@ impl<'a> Trial<'a> {
                 unsafe { (self.library.ibv_rereg_mr)(region, flags, none.cast(), none, 0, access) };
             code == 0
         })
+    }
+
+    /// Whether a completion queue can be resized.
+    pub fn resizes_cqs(&self) -> bool {
+        let (library, none) = (self.library, std::ptr::null_mut());
+        // SAFETY: the domain's device is open.
+        let made =
+            made(unsafe { (library.ibv_create_cq)((*self.pd).context, 1, none, none.cast(), 0) });
+        let Ok(cq) = made else { return false };
+        // SAFETY: the queue has just been made.
+        let code = unsafe { (library.ibv_resize_cq)(cq, 8) };
+        // SAFETY: as above.
+        unsafe { (library.ibv_destroy_cq)(cq) };
+        code == 0
     }
 }
 

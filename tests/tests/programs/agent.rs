@@ -136,6 +136,17 @@ impl Runner {
         }
     }
 
+    /// Waits for a completion, which it takes, or an event, which it leaves.
+    fn wait_for_news(&mut self) {
+        while self.completions.pop_front().is_none() && self.events.is_empty() {
+            match self.hear() {
+                Said::Completion(completion) => self.completions.push_back(completion),
+                Said::Event(event) => self.events.push_back(event),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     fn event(&mut self) -> Event {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -178,12 +189,17 @@ impl Runner {
             service: service.into(),
             pd: "pd".into(),
             srq: srq.map(str::to_owned),
+            send_cq: None,
+            recv_cq: None,
+            xrcd: (service == "xrc-receive").then(|| "xrcd".to_owned()),
             max_send_wr: 16,
             max_recv_wr: 16,
             max_inline: 32,
             signal_all: false,
+            state: "RTS".into(),
+            attributes: attributes(0),
         };
-        match self.call(Call::CreateQp(make)) {
+        match self.call(Call::CreateQp(Box::new(make))) {
             Reply::Qp { qpn } => qpn,
             other => panic!("{other:?}"),
         }
@@ -344,9 +360,14 @@ fn an_agent_has_srqs_xrc_and_datagrams() {
     let agent = Agent::new();
     let mut runner = agent.runner();
     runner.memory("m", &[]);
-    let srq =
-        |name: &str, xrc| Call::CreateSrq { srq: name.into(), pd: "pd".into(), max_wr: 4, xrc };
-    runner.done(srq("s", false));
+    let srq = |name: &str, xrcd: Option<&str>| Call::CreateSrq {
+        srq: name.into(),
+        pd: "pd".into(),
+        max_wr: 4,
+        xrcd: xrcd.map(str::to_owned),
+        cq: None,
+    };
+    assert!(matches!(runner.call(srq("s", None)), Reply::Srq { srqn: None, size: 4.. }));
     runner.receive("s", "m");
     runner.receive("s", "m");
     runner.done(Call::ArmSrq { srq: "s".into(), limit: 2 });
@@ -359,7 +380,7 @@ fn an_agent_has_srqs_xrc_and_datagrams() {
 
     runner.begin();
     runner.memory("m", &[]);
-    let Reply::Srq { srqn } = runner.call(srq("x", true)) else { panic!() };
+    let Reply::Srq { srqn: Some(srqn), .. } = runner.call(srq("x", Some("xrcd"))) else { panic!() };
     runner.receive("x", "m");
     let (a, b) = (runner.create("a", "xrc-send", None), runner.create("b", "xrc-receive", None));
     runner.bring_up("a", b);
@@ -387,6 +408,70 @@ fn an_agent_has_srqs_xrc_and_datagrams() {
     let all = [runner.completion(), runner.completion()];
     let received = all.iter().find(|one| one.qp == "b").unwrap();
     assert_eq!((received.length, received.source_qp), (44, Some(a)));
+}
+
+#[test]
+fn an_agent_leaves_completions_where_they_are_and_tells_of_an_overrun() {
+    let agent = Agent::new();
+    let mut runner = agent.runner();
+    runner.memory("m", &[]);
+    let create = Call::CreateCq { cq: "c".into(), cqe: 4, unpolled: true };
+    let Reply::Size { size } = runner.call(create) else { panic!() };
+    let make = |qp: &str, recv_cq: Option<&str>| {
+        Call::CreateQp(Box::new(QpMake {
+            qp: qp.into(),
+            service: "rc".into(),
+            pd: "pd".into(),
+            srq: None,
+            send_cq: None,
+            recv_cq: recv_cq.map(str::to_owned),
+            xrcd: None,
+            max_send_wr: 16,
+            max_recv_wr: 64,
+            max_inline: 32,
+            signal_all: false,
+            state: "RTS".into(),
+            attributes: attributes(0),
+        }))
+    };
+    let Reply::Qp { qpn: a } = runner.call(make("a", None)) else { panic!() };
+    let Reply::Qp { qpn: b } = runner.call(make("b", Some("c"))) else { panic!() };
+    runner.bring_up("a", b);
+    runner.bring_up("b", a);
+
+    runner.receive("b", "m");
+    assert_eq!(what(&runner.carry_out(SendOperation::Send, &[])), ("a", "send", "success"));
+    assert!(runner.completions.is_empty(), "{:?}", runner.completions);
+    runner.done(Call::PollCq { cq: "c".into() });
+    assert_eq!(what(&runner.completion()), ("b", "receive", "success"));
+    let resized = runner.call(Call::ResizeCq { cq: "c".into(), cqe: size + 1 });
+    let Reply::Size { size } = resized else { panic!("{resized:?}") };
+    let refused = |errno: &str| Reply::Refused { errno: errno.into() };
+    assert_eq!(runner.call(Call::DestroyCq { cq: "c".into() }), refused("EBUSY"));
+
+    // The library may hold some more beside the queue itself.
+    for _ in 0..4 * size {
+        if runner.events.is_empty() {
+            runner.receive("b", "m");
+            assert_eq!(runner.post("a", SendOperation::Send, &[], 0), Reply::Done);
+            // What overruns the queue is not acknowledged.
+            runner.wait_for_news();
+        }
+    }
+    let event = runner.event();
+    assert_eq!((event.event.as_str(), event.of.as_deref()), ("cq-error", Some("c")));
+    let reply = runner.call(Call::QueryQp { qp: "b".into() });
+    assert_eq!(reply, Reply::State { state: "ERR".into() });
+
+    let Reply::Attributes { attributes } = runner.call(Call::QueryAttributes { qp: "a".into() })
+    else {
+        panic!()
+    };
+    assert_eq!((attributes.dest_qp_num, attributes.timeout, attributes.path_mtu), (b, 18, 1024));
+    for qp in ["a", "b"] {
+        runner.done(Call::DestroyQp { qp: qp.into() });
+    }
+    runner.done(Call::DestroyCq { cq: "c".into() });
 }
 
 #[test]

@@ -13,11 +13,14 @@ use ferroce_conform::run::{Options, Verdict, run};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let folder = std::env::args_os().nth(1).ok_or("usage: judge FOLDER")?;
-    let mut target = MemoryTarget::default();
+    let mut plain = MemoryTarget::default();
+    let mut controlled = MemoryTarget::default().with_congestion_control();
     for path in files(Path::new(&folder))? {
         let file = parse(&std::fs::read_to_string(&path)?)?;
         for scenario in &file.scenarios {
-            let outcome = run(scenario, &mut target, &Options::VIRTUAL);
+            let is_controlled = scenario.needs.iter().any(|need| need.value == "congestion");
+            let target = if is_controlled { &mut controlled } else { &mut plain };
+            let outcome = run(scenario, target, &Options::VIRTUAL);
             if !matches!(outcome.verdict, Verdict::Passed | Verdict::Skipped(_)) {
                 println!(
                     "{}/{}",

@@ -2,14 +2,15 @@
 //! [`Request`] a line from the runner, one [`Said`] a line from the agent.
 //!
 //! The agent answers every request with one [`Said::Reply`], [`Said::Hello`] or [`Said::Wrong`], in
-//! the order they came. Completions and events come between, as they happen.
+//! the order they came. Completions, events and reports come between, as they happen.
 
 use serde::{Deserialize, Serialize};
 
+use crate::cm::Report;
 use crate::target::{Call, Completion, Event, Reply};
 
 /// Version of what they say.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Where an agent listens unless told.
 pub const PORT: u16 = 4780;
@@ -71,6 +72,8 @@ pub enum Said {
     Completion(Completion),
     /// Something happened.
     Event(Event),
+    /// Something happened to a connection.
+    Report(Report),
 }
 
 /// Who the agent is.

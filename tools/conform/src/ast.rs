@@ -64,10 +64,10 @@ pub enum Kind {
         /// Its value from here on.
         value: Expr,
     },
-    /// `memory NAME SIZE bytes, FIELD...`, `qp NAME SERVICE, FIELD...`, `srq NAME SIZE, FIELD...`: an
+    /// `memory NAME SIZE bytes, FIELD...`, `qp NAME SERVICE, FIELD...`, `cq NAME SIZE, FIELD...`: an
     /// object of the target is made.
     Make {
-        /// `memory`, `qp`, `srq`, `window`, `domain`, `group`...
+        /// `memory`, `qp`, `cq`, `srq`, `window`, `domain`, `xrc-domain`.
         what: Word,
         /// Name of the object.
         name: Word,
@@ -145,6 +145,15 @@ pub enum Kind {
         name: Word,
         /// RESET, INIT, RTR, RTS, SQD, SQE or ERR.
         state: Word,
+    },
+    /// `qp NAME has FIELD...` and `srq NAME has FIELD...`: what a query must tell.
+    Has {
+        /// `qp` or `srq`.
+        what: Word,
+        /// Object.
+        name: Word,
+        /// What must be so.
+        fields: Vec<Field>,
     },
     /// `memory NAME holds BYTES at OFFSET` and `memory NAME is untouched`.
     MemoryHolds {

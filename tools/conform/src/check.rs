@@ -148,6 +148,11 @@ impl<'a> Checker<'a> {
                 let own = [known::OF_EXPECTATION, known::OF_REPORT, cm::NUMBERS];
                 names(fields, &own, "a report")
             }
+            Kind::Has { what, fields, .. } => {
+                let own = if what.value == "qp" { known::OF_QP } else { known::OF_SRQ };
+                names(fields, &[own], &format!("a query of a {}", what.value))?;
+                self.words(fields, "access", &known::access())
+            }
             Kind::QpIs { state, .. } => self.word(state, &words::STATES, "state of a QP"),
             _ => Ok(()),
         }
@@ -203,10 +208,18 @@ impl<'a> Checker<'a> {
         self.words(fields, "state", &words::STATES)?;
         self.words(fields, "access", &known::access())?;
         match (what.value.as_str(), of) {
-            ("domain", None) => Ok(()),
-            ("domain", Some(_)) => Err(ScriptError::of(statement, "a domain has no size")),
+            ("domain" | "xrc-domain", None) => Ok(()),
+            ("domain" | "xrc-domain", Some(_)) => {
+                Err(ScriptError::of(statement, "a domain has no size"))
+            }
             (_, None) => {
-                let message = format!("a {} needs something behind its name", what.value);
+                let needed = match what.value.as_str() {
+                    "qp" => "its service, such as `qp a rc`",
+                    "memory" => "its bytes, such as `memory m 4096 bytes`",
+                    "window" => "its type, such as `window w 2`",
+                    _ => "its size, such as 16",
+                };
+                let message = format!("a {} needs {needed}, behind its name", what.value);
                 Err(ScriptError::of(statement, message))
             }
             ("qp", Some(Value::Expr(Expr::Name(service)))) => {
@@ -221,8 +234,8 @@ impl<'a> Checker<'a> {
         if verb.value != "posts" {
             let mut verbs = known::VERBS.iter().chain(&known::CM_VERBS);
             let Some(&(_, own)) = verbs.find(|(name, _)| *name == verb.value) else {
-                let verbs = [known::VERBS, known::CM_VERBS].concat();
-                let mut words: Vec<&str> = verbs.iter().map(|&(name, _)| name).collect();
+                let verbs = known::VERBS.iter().chain(&known::CM_VERBS);
+                let mut words: Vec<&str> = verbs.map(|&(name, _)| name).collect();
                 words.extend(["posts", "sends", "acknowledges", "completes", "raises", "stays"]);
                 return self.word(verb, &words, "verb");
             };
@@ -326,6 +339,7 @@ fn is_expectation(statement: &Statement) -> bool {
             | Kind::TargetRaises { .. }
             | Kind::TargetReports { .. }
             | Kind::QpIs { .. }
+            | Kind::Has { .. }
             | Kind::MemoryHolds { .. }
             | Kind::CounterRises { .. }
     )
@@ -348,6 +362,14 @@ mod tests {
     fn a_need_that_no_target_meets_is_a_mistake() {
         assert_eq!(mistakes("needs uc"), [""; 0]);
         assert_eq!(mistakes("needs windws"), ["4:7: no target has `windws`; is it `windows`?"]);
+    }
+
+    #[test]
+    fn an_object_without_what_it_is_made_of_is_a_mistake() {
+        let service = "a qp needs its service, such as `qp a rc`, behind its name";
+        assert_eq!(mistakes("qp a, mtu 256"), [format!("4: {service}")]);
+        let size = "a cq needs its size, such as 16, behind its name";
+        assert_eq!(mistakes("cq c"), [format!("4: {size}")]);
     }
 
     #[test]

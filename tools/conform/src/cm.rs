@@ -91,8 +91,8 @@ pub struct Connect {
     pub service: String,
     /// QPN; may be one that no verb has given.
     pub qpn: u32,
-    /// The PSN it expects first.
-    pub psn: u32,
+    /// The PSN it expects first; else the target chooses.
+    pub psn: Option<u32>,
     /// READs and atomics it takes at a time.
     pub responder_resources: u8,
     /// READs and atomics it sends at a time.
@@ -117,10 +117,10 @@ pub struct Accept {
     pub connection: Object,
     /// QPN; may be one that no verb has given.
     pub qpn: u32,
-    /// The PSN it expects first.
-    pub psn: u32,
-    /// Q_Key.
-    pub qkey: u32,
+    /// The PSN it expects first; else the target chooses.
+    pub psn: Option<u32>,
+    /// Q_Key; else the target chooses.
+    pub qkey: Option<u32>,
     /// READs and atomics it takes at a time.
     pub responder_resources: u8,
     /// READs and atomics it sends at a time.
@@ -145,6 +145,8 @@ pub struct Report {
     pub private_data: Vec<u8>,
     /// Additional information of a rejection.
     pub information: Vec<u8>,
+    /// What the target's interfaces tell no program, by the names of fields; it is not judged.
+    pub untold: Vec<String>,
 }
 
 /// Names of [`Report::numbers`].

@@ -8,6 +8,13 @@ const NAMED: usize = 24;
 /// `"; is it `NEAREST`?"`; if none of the names is near, all of them, or nothing if they are many.
 pub(crate) fn hint<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = names.into_iter().collect();
+    let family = family(name, &names);
+    if let [first, rest @ ..] = &family[..]
+        && !rest.is_empty()
+    {
+        let rest: Vec<String> = rest.iter().map(|name| format!(" or `{name}`")).collect();
+        return format!("; is it `{first}`{}?", rest.concat());
+    }
     let near = mistyped(name, &names).or_else(|| shortened(name, &names));
     let near = near.or_else(|| similar(name, &names));
     match near {
@@ -29,6 +36,14 @@ pub(crate) fn within_few_letters<'a>(
     let far = names.into_iter().map(|other| (strsim::osa_distance(name, other), other));
     let near = far.filter(|&(far, other)| far <= 1 + other.len().min(name.len()) / 3);
     near.min().map(|(_, nearest)| nearest)
+}
+
+/// Names that are this one and more, behind a hyphen (`write`: `write-first`, `write-only`), none of
+/// which is meant more than another.
+fn family<'a>(name: &str, names: &BTreeSet<&'a str>) -> Vec<&'a str> {
+    let is_longer =
+        |candidate: &&&str| candidate.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    names.iter().filter(is_longer).copied().collect()
 }
 
 /// The name that differs in few letters.
@@ -98,6 +113,13 @@ mod tests {
         for name in ["ok", "rd", "payload", "bananas"] {
             assert!(!hint(name, names).contains("is it"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_family_is_named_whole() {
+        let names = ["nak-sequence", "nak-remote-access", "rnr-nak", "read-request", "write"];
+        assert_eq!(hint("nak", names), "; is it `nak-remote-access` or `nak-sequence`?");
+        assert_eq!(hint("read", names), "; is it `read-request`?");
     }
 
     #[test]

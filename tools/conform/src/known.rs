@@ -2,13 +2,17 @@
 //!
 //! One a line: a scenario's name or a pattern, a colon, and the reason with its evidence. Lines that
 //! begin with `#` are comments. A line `never raises EVENT: REASON` is about all scenarios: the
-//! event is not waited for, and the rest of the scenario is judged. A scenario that ends the
+//! event is not waited for, and the rest of the scenario is judged. So is `does not keep FIELD:
+//! REASON`: of what every frame must be, this field is not judged. A scenario that ends the
 //! implementation is not carried out: `does not survive SCENARIO: REASON`.
 
 use crate::suite::names;
 
 /// How a line about an event begins.
 const NEVER_RAISES: &str = "never raises ";
+
+/// How one begins about what every frame must keep.
+const DOES_NOT_KEEP: &str = "does not keep ";
 
 /// How one begins about a scenario that is not to be carried out.
 const DOES_NOT_SURVIVE: &str = "does not survive ";
@@ -18,6 +22,7 @@ const DOES_NOT_SURVIVE: &str = "does not survive ";
 pub struct Known {
     deviations: Vec<Deviation>,
     unraised: Vec<String>,
+    unkept: Vec<String>,
     fatal: Vec<Deviation>,
 }
 
@@ -49,6 +54,10 @@ impl Known {
                         known.unraised.push(event.trim().to_owned());
                         continue;
                     }
+                    if let Some(field) = name.strip_prefix(DOES_NOT_KEEP) {
+                        known.unkept.push(field.trim().to_owned());
+                        continue;
+                    }
                     let reason = reason.to_owned();
                     match name.strip_prefix(DOES_NOT_SURVIVE) {
                         Some(name) => {
@@ -70,6 +79,11 @@ impl Known {
     /// Events that it never raises.
     pub fn unraised(&self) -> &[String] {
         &self.unraised
+    }
+
+    /// Fields that its frames have otherwise than every frame must.
+    pub fn unkept(&self) -> &[String] {
+        &self.unkept
     }
 
     /// Why a scenario is expected to fail, if it is.
@@ -109,6 +123,13 @@ mod tests {
         let known = Known::parse("never raises qp-access-error: only the kernel is told").unwrap();
         assert_eq!(known.unraised(), ["qp-access-error"]);
         assert_eq!(known.reason("never raises qp-access-error"), None);
+    }
+
+    #[test]
+    fn fields_that_are_not_kept_are_of_all_frames() {
+        let known = Known::parse("does not keep ack-request: set in datagrams").unwrap();
+        assert_eq!(known.unkept(), ["ack-request"]);
+        assert_eq!(known.reason("does not keep ack-request"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::known::Known;
-use crate::memory::{MemoryTarget, Network};
+use crate::memory::{CONGESTION, MemoryTarget, Network};
 use crate::run::{Options, Outcome, Verdict, run};
 use crate::suite::Case;
 use crate::target::Target;
@@ -97,7 +97,7 @@ pub fn run_in_memory<'a, E>(
             let (next, sender) = (&next, sender.clone());
             scope.spawn(move || {
                 while let Some((index, case)) = take(next, cases) {
-                    let mut target = MemoryTarget::new(network(case));
+                    let mut target = memory_target(case);
                     let judged = judge(case, &mut target, &Options::VIRTUAL, known);
                     if sender.send((index, judged)).is_err() {
                         // Nobody listens any more.
@@ -129,9 +129,19 @@ fn take<'a>(next: &AtomicUsize, cases: &'a [Case]) -> Option<(usize, &'a Case)> 
     cases.get(index).map(|case| (index, case))
 }
 
+/// A target in memory such as a scenario needs.
+pub fn memory_target(case: &Case) -> MemoryTarget {
+    let target = MemoryTarget::new(network(case));
+    if needs(case, CONGESTION) { target.with_congestion_control() } else { target }
+}
+
+fn needs(case: &Case, word: &str) -> bool {
+    case.scenario.needs.iter().any(|need| need.value == word)
+}
+
 /// The network that a scenario needs.
 fn network(case: &Case) -> Network {
-    let needs = |word: &str| case.scenario.needs.iter().any(|need| need.value == word);
+    let needs = |word| needs(case, word);
     match (needs("ipv6"), needs("vlan")) {
         (true, _) => Network::Ipv6,
         (false, true) => Network::Vlan,

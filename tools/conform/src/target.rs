@@ -54,11 +54,20 @@ pub struct Description {
     pub address: GidEntry,
     /// The address of the peer that we play.
     pub peer: GidEntry,
+    /// GUID of the peer's channel adapter, host order: in this scenario, for a target may remember
+    /// connections of those before.
+    pub peer_guid: u64,
     /// The words for `needs` that it fulfils: `rc`, `uc`, `ud`, `xrc`, `atomic`, `atomic-write`,
-    /// `flush`, `flush-persistent`, `windows`, `srq`, `multicast`, `reregister`, `cm`, `counters`,
-    /// `mtu-2048`, `mtu-4096`, `ipv4`, `ipv6`, `vlan`, `exact-time` (a virtual clock)
+    /// `flush`, `flush-persistent`, `windows`, `srq`, `multicast`, `reregister`, `resize-cq`,
+    /// `resize-srq`, `cm`, `counters`, `mtu-2048`, `mtu-4096`, `ipv4`, `ipv6`, `vlan`, `exact-time`
+    /// (a virtual clock), `congestion` (marks are answered by CNPs, CNPs slow down).
+    /// [`SELECTIVE_REPEAT`] tells how it sends, though no scenario may need it.
     pub features: Vec<String>,
 }
+
+/// The feature of a target that offers selective repeat: it marks its requests. Towards the peer
+/// that we play, which never does, nothing else may differ.
+pub const SELECTIVE_REPEAT: &str = "selective-repeat";
 
 /// The target cannot be used any more: the connection to its agent is lost, the link is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,16 +167,50 @@ pub enum Call {
         /// 1 or 2.
         mw_type: u8,
     },
-    /// `ibv_create_srq`.
+    /// `ibv_create_cq`. Reply: [`Reply::Size`].
+    CreateCq {
+        /// Its name.
+        cq: Object,
+        /// Completions it holds, at least.
+        cqe: u32,
+        /// Whether the program leaves in it what completes, until [`Call::PollCq`].
+        unpolled: bool,
+    },
+    /// `ibv_poll_cq`, until it is empty.
+    PollCq {
+        /// Its name.
+        cq: Object,
+    },
+    /// `ibv_resize_cq`. Reply: [`Reply::Size`].
+    ResizeCq {
+        /// Its name.
+        cq: Object,
+        /// Completions it holds, at least.
+        cqe: u32,
+    },
+    /// `ibv_destroy_cq`.
+    DestroyCq {
+        /// Its name.
+        cq: Object,
+    },
+    /// `ibv_open_xrcd`. Objects of XRC whose XRC domain is not named are in a first one, of name
+    /// `xrcd`.
+    OpenXrcd {
+        /// Its name.
+        xrcd: Object,
+    },
+    /// `ibv_create_srq`, or `ibv_create_srq_ex` for XRC. Reply: [`Reply::Srq`].
     CreateSrq {
         /// Its name.
         srq: Object,
         /// Its domain.
         pd: Object,
-        /// Work requests it holds.
+        /// Work requests it holds, at least.
         max_wr: u32,
-        /// Whether it is an XRC SRQ. Reply: [`Reply::Srq`] then.
-        xrc: bool,
+        /// Of an XRC SRQ, its XRC domain.
+        xrcd: Option<Object>,
+        /// Of an XRC SRQ, where its receives complete; else in a CQ of no name.
+        cq: Option<Object>,
     },
     /// `ibv_modify_srq` of the limit.
     ArmSrq {
@@ -176,8 +219,26 @@ pub enum Call {
         /// Limit.
         limit: u32,
     },
-    /// `ibv_create_qp`; it is left in RESET. Reply: [`Reply::Qp`].
-    CreateQp(QpMake),
+    /// `ibv_modify_srq` of the size. Reply: [`Reply::Size`].
+    ResizeSrq {
+        /// Its name.
+        srq: Object,
+        /// Work requests it holds, at least.
+        max_wr: u32,
+    },
+    /// `ibv_query_srq`. Reply: [`Reply::SrqAttributes`].
+    QuerySrq {
+        /// Its name.
+        srq: Object,
+    },
+    /// `ibv_destroy_srq`.
+    DestroySrq {
+        /// Its name.
+        srq: Object,
+    },
+    /// `ibv_create_qp`; it is left in RESET. Reply: [`Reply::Qp`]; [`Reply::Met`] where connection
+    /// management gives QPs.
+    CreateQp(Box<QpMake>),
     /// `ibv_modify_qp`: all attributes that the transition requires, and the optional ones that
     /// `change` names, from `attributes`. Where it is allowed, the event of a drained send queue is
     /// asked for.
@@ -191,6 +252,11 @@ pub enum Call {
     },
     /// `ibv_query_qp` of the state. Reply: [`Reply::State`].
     QueryQp {
+        /// Its name.
+        qp: Object,
+    },
+    /// `ibv_query_qp` of all attributes. Reply: [`Reply::Attributes`].
+    QueryAttributes {
         /// Its name.
         qp: Object,
     },
@@ -246,6 +312,12 @@ pub struct QpMake {
     pub pd: Object,
     /// SRQ it receives from.
     pub srq: Option<Object>,
+    /// Where its sends complete; else in a CQ of no name.
+    pub send_cq: Option<Object>,
+    /// Where its receives complete; else in a CQ of no name.
+    pub recv_cq: Option<Object>,
+    /// Of a receiving QP of XRC, its XRC domain.
+    pub xrcd: Option<Object>,
     /// Send work requests it holds.
     pub max_send_wr: u32,
     /// Receive work requests it holds.
@@ -254,6 +326,11 @@ pub struct QpMake {
     pub max_inline: u32,
     /// Whether every send is signaled.
     pub signal_all: bool,
+    /// The state that [`Call::ModifyQp`] then brings it to.
+    pub state: String,
+    /// Attributes that it is given on the way; `change` names those that the script says. Where QPs
+    /// come by connection management these are asked for at once.
+    pub attributes: QpAttributes,
 }
 
 /// Attributes of a QP, all with a value; a transition takes those it requires.
@@ -368,14 +445,24 @@ pub enum Reply {
     Done,
     /// The verb refused, with the name of an errno: `EINVAL`, `ENOMEM`, `EBUSY`, `EOPNOTSUPP`...
     Refused { errno: String },
+    /// The target's interfaces have no way to ask for this, says why: nothing of it was done.
+    Unable { why: String },
     /// A registered memory.
     Memory { address: u64, lkey: u32, rkey: u32 },
     /// A key.
     Key { rkey: u32 },
     /// A QP.
     Qp { qpn: u32 },
-    /// An XRC SRQ.
-    Srq { srqn: u32 },
+    /// A QP of a program, to which a connection was made, and the PSN that it expects first.
+    Met { qpn: u32, psn: u32 },
+    /// An SRQ, with its number if it is one of XRC, and the work requests it holds.
+    Srq { srqn: Option<u32>, size: u32 },
+    /// What a CQ or an SRQ holds.
+    Size { size: u32 },
+    /// Size and limit of an SRQ.
+    SrqAttributes { size: u32, limit: u32 },
+    /// Attributes of a QP.
+    Attributes { attributes: Box<QpAttributes> },
     /// State of a QP.
     State { state: String },
     /// Bytes.
@@ -417,6 +504,6 @@ pub struct Event {
     /// In words: `cq-error`, `qp-fatal`, `qp-request-error`, `qp-access-error`,
     /// `communication-established`, `send-queue-drained`, `last-wqe-reached`, `srq-limit-reached`...
     pub event: String,
-    /// QP or SRQ.
+    /// QP, SRQ or CQ.
     pub of: Option<Object>,
 }

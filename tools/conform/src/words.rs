@@ -83,6 +83,11 @@ pub fn event(code: i32) -> Option<&'static str> {
     EVENTS.iter().find(|(other, _)| *other == code).map(|&(_, word)| word)
 }
 
+/// The words for events.
+pub fn events() -> impl Iterator<Item = &'static str> {
+    EVENTS.iter().map(|&(_, word)| word)
+}
+
 /// The word for a state.
 pub fn state(state: QpState) -> &'static str {
     STATES[state as usize]

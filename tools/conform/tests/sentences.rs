@@ -97,6 +97,32 @@ end
 }
 
 #[test]
+fn a_queue_that_is_not_polled_keeps_what_completes() {
+    let message = "memory m 64 bytes\ncq c 4, unpolled\nqp a rc, receive-cq c\n\
+        target posts receive 1, to m\npeer sends send-only, psn 0, payload 4 of 7\n";
+    passes(&format!("{message}target stays silent for 5 ms\ntarget polls c\ntarget completes 1"));
+    passes(message);
+    fails(&format!("{message}target completes 1"), "no completion came within 100 ms");
+}
+
+#[test]
+fn a_query_tells_what_was_set_and_the_present_psn() {
+    let qp = "qp a rc, timeout 9, access read write\nqp a has timeout 9, access write read, \
+        send-psn 0x800, receive-psn any as first, mtu 256 to 1024\nlet next = first + 1\n\
+        peer sends write-only, psn 0, to 0, key 0, length 0\nqp a has receive-psn next\n";
+    passes(qp);
+    fails(&format!("{qp}qp a has timeout 10"), "timeout");
+    fails(&format!("{qp}qp a has access read"), "access");
+    passes("srq s 7\ntarget arms s at 0\nsrq s has size s.size, limit 0");
+}
+
+#[test]
+fn what_is_of_xrc_alone_is_refused_elsewhere() {
+    let said = said("xrc-domain x\nsrq s 8, xrc-domain x");
+    assert!(said.contains("`xrc-domain` is of an SRQ that is `xrc`"), "{said}");
+}
+
+#[test]
 fn time_is_measured_from_the_sentence_before() {
     let resend = "memory m 64 bytes\nqp a rc, timeout 10\ntarget posts send 1, from m\n\
         target sends send-only, psn 0\n";

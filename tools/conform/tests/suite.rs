@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use ferroce_conform::known::Known;
 use ferroce_conform::report::explain;
-use ferroce_conform::session::{Judged, Status, run_in_memory};
+use ferroce_conform::run::Options;
+use ferroce_conform::session::{Judged, Status, memory_target, run_in_memory, run_on};
 use ferroce_conform::suite::Suite;
 
 fn suite() -> Suite {
@@ -32,6 +33,25 @@ fn every_scenario_passes_and_is_told_in_its_order() {
     println!("{passed} scenarios passed in {:?}", start.elapsed());
     assert!(failed.is_empty(), "{failed}");
     assert!(told.iter().eq(suite.cases.iter().map(|case| &case.name)));
+}
+
+/// Offering selective repeat is one bit more in requests, and nothing else.
+#[test]
+fn every_scenario_passes_if_the_target_offers_selective_repeat() {
+    let (suite, known) = (suite(), Known::default());
+    let mut failed = String::new();
+    for case in &suite.cases {
+        let mut target = memory_target(case).with_selective_repeat();
+        let tell = |judged: Judged<'_>| {
+            if matches!(judged.status(), Status::Failed | Status::Deviates) {
+                failed += &explain(&judged);
+            }
+            Ok::<(), ()>(())
+        };
+        let case = std::slice::from_ref(case);
+        assert_eq!(run_on(&mut target, &Options::VIRTUAL, case, &known, tell), Ok(()));
+    }
+    assert!(failed.is_empty(), "{failed}");
 }
 
 #[test]

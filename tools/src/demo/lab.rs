@@ -103,6 +103,17 @@ pub struct Connection {
     pub statuses: Vec<(WcStatus, u64)>,
 }
 
+/// QPNs of the ends of a connection, by node.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends(pub [Qpn; 2]);
+
+impl Connection {
+    /// Its ends.
+    pub fn ends(&self) -> Ends {
+        Ends([self.asker.qpn, self.answerer.qpn])
+    }
+}
+
 /// What came of a work request.
 pub struct Outcome {
     /// Its own completion.

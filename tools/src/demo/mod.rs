@@ -1,6 +1,7 @@
 //! `ferroce demo`: two nodes in one process run every operation on every transport that has it,
 //! compare every byte of their memory with what it must be, and show one table.
 
+mod drawing;
 mod lab;
 mod operations;
 mod report;
@@ -13,6 +14,9 @@ use ferroce::frame::pcap::Recorder;
 use ferroce::frame::wire::CapturePoint;
 use ferroce_stack::verbs::Mtu;
 
+use crate::ladder;
+
+use drawing::Drawing;
 use lab::{Failure, Lab};
 use operations::{Moved, Operation, PLAN, Transport};
 
@@ -24,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   ferroce demo                                    every operation, once
   ferroce demo --loss 0.05 --seed 7               on a link that loses 5 % of all frames
+  ferroce demo --loss 0.01 --ladder lossy.svg      and draw what was lost, and what became of it
   ferroce demo --ipv6 --mtu 4096 --pcap demo.pcapng
   ferroce decode --verify demo.pcapng             judge the packets of the run before
   ferroce demo --json | jq 'select(.right == false)'    what went wrong, if anything
@@ -56,6 +61,9 @@ pub struct Arguments {
     /// Record every frame that is sent: pcapng if FILE ends so, else pcap
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Draw the packets around each that is lost, or the first, to a file by its suffix
+    #[arg(long, value_name = "OUT.svg|OUT.html", value_parser = ladder::output)]
+    ladder: Option<ladder::Output>,
     /// RoCE v2 over IPv6 rather than IPv4
     #[arg(long)]
     ipv6: bool,
@@ -95,7 +103,12 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         loss: arguments.loss,
         seed: arguments.seed,
     };
-    let report = perform(settings, arguments.pcap.as_deref())?;
+    let mut drawing = arguments.ladder.as_ref().map(|_| Drawing::default());
+    let (report, lab) = carry_out(settings, arguments.pcap.as_deref(), drawing.as_mut())?;
+    if let (Some(output), Some(drawing)) = (&arguments.ladder, drawing) {
+        let (events, options) = drawing.finish(&lab);
+        ladder::write(output, &events, &options)?;
+    }
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
     let mut out = anstream::AutoStream::auto(stdout.lock());
@@ -116,16 +129,28 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 /// # Errors
 /// If the capture cannot be written.
 pub fn perform(settings: Settings, pcap: Option<&Path>) -> Result<Report> {
+    carry_out(settings, pcap, None).map(|(report, _)| report)
+}
+
+/// The same, with what is to be drawn; and where it took place.
+fn carry_out(
+    settings: Settings,
+    pcap: Option<&Path>,
+    mut drawing: Option<&mut Drawing>,
+) -> Result<(Report, Lab)> {
     let mut lab = Lab::new(settings).map_err(|Failure(reason)| anyhow::anyhow!(reason))?;
     if let Some(path) = pcap {
         let recorder = Recorder::create(path, lab.world.nodes())
             .with_context(|| format!("cannot create {}", path.display()))?;
         lab.world.wire().record(recorder, CapturePoint::Sent);
     }
+    if drawing.is_some() {
+        lab.world.wire().keep_log();
+    }
     let mut rows = Vec::new();
     for (transport, operations) in PLAN {
         for &operation in operations {
-            rows.push(perform_one(&mut lab, transport, operation));
+            rows.push(perform_one(&mut lab, transport, operation, drawing.as_deref_mut()));
         }
     }
     let recorded = lab.world.wire().finish_recording();
@@ -136,24 +161,35 @@ pub fn perform(settings: Settings, pcap: Option<&Path>) -> Result<Report> {
             Some((path.to_owned(), frames))
         }
     };
-    Ok(Report {
+    let report = Report {
         settings,
         rows,
         frames_lost: lab.world.wire_ref().counters().dropped,
         time_ns: lab.world.now().nanos(),
         capture,
-    })
+    };
+    Ok((report, lab))
 }
 
-fn perform_one(lab: &mut Lab, transport: Transport, operation: Operation) -> Row {
+fn perform_one(
+    lab: &mut Lab,
+    transport: Transport,
+    operation: Operation,
+    drawing: Option<&mut Drawing>,
+) -> Row {
     let (packets, retransmissions) = traffic(lab);
     let mut moved = Moved::default();
-    let mut statuses = Vec::new();
+    let (mut statuses, mut ends) = (Vec::new(), None);
     let outcome = lab.connect(transport, operation.rights()).and_then(|mut connection| {
         let outcome = operation.run(lab, &mut connection, &mut moved);
+        ends = Some(connection.ends());
         statuses = connection.statuses;
         outcome
     });
+    if let Some(drawing) = drawing {
+        let name = format!("{} over {}", operation.name(), transport.name());
+        drawing.add(&lab.world.wire().take_log(), &name, ends.as_ref(), lab.settings().loss > 0.0);
+    }
     let (packets_after, retransmissions_after) = traffic(lab);
     Row {
         operation: operation.name(),

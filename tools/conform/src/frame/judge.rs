@@ -248,7 +248,12 @@ fn judge_bth(found: &mut Findings, seen: &Seen, flow: &Flow) {
     found.equal(BTH, "version", 0, bth.transport_version);
     found.equal_hex(PKEY, "pkey", u32::from(flow.pkey), u32::from(bth.pkey));
     found.equal_hex(BTH, "destination", flow.peer_qpn, bth.dest_qp);
-    found.equal_hex(BTH, "reserved", 0, u32::from(bth.reserved7));
+    let marked = seen.packet.info().is_some_and(|info| {
+        matches!(info.transport, Transport::Rc | Transport::Xrc) && !info.kind.is_response()
+    });
+    // The peer never shows the mark, so that answers never have it.
+    let mark = if marked { flow.mark } else { 0 };
+    found.equal_hex(BTH, "reserved", u32::from(mark), u32::from(bth.reserved7));
     found.equal_hex(BTH, "reserved6", 0, u32::from(bth.reserved6));
     let is_cnp = transport == Some(Transport::Cnp);
     found.equal("IBA A17.9", "fecn", 0, u8::from(bth.fecn));

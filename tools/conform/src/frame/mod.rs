@@ -16,8 +16,8 @@ mod tests;
 
 use std::fmt;
 
-use ferroce_stack::GidEntry;
 use ferroce_stack::wire::{Headers, Layout, Opcode, Packet, Transport, source_port};
+use ferroce_stack::{GidEntry, LossRecovery};
 
 use crate::ast::Word;
 
@@ -62,6 +62,11 @@ pub struct Flow {
     pub flow_label: u32,
     /// Service level of the target's packets.
     pub sl: u8,
+    /// GUID of the peer's channel adapter.
+    pub peer_guid: u64,
+    /// Reserved bits of the BTH behind AckReq in the target's requests: the mark of what it offers
+    /// about loss recovery.
+    pub mark: u8,
     /// What management datagrams were about, of the flow between both QP1s.
     pub talks: cm::Talks,
 }
@@ -84,6 +89,8 @@ impl Flow {
             traffic_class: 0,
             flow_label: 0,
             sl: 0,
+            peer_guid: 0,
+            mark: LossRecovery::GoBackN.mark(),
             talks: cm::Talks::default(),
         }
     }

@@ -7,16 +7,16 @@ use ferroce_stack::verbs::{
     QpState, QpType, Qpn, RecvWr, Remote, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget,
     VerbsError,
 };
-use ferroce_stack::{MrChange, MrInit, SrqInit, transition};
+use ferroce_stack::{MrChange, MrInit, transition};
 
-use super::{CQE, MemoryTarget, QueuePair, Region, SGES, Window, find, find_mut};
+use super::{MemoryTarget, QueuePair, Region, SGES, Window, find, find_mut};
 use crate::target::{Call, QpAttributes, QpMake, Reply, SendOperation, SendRequest, Span};
 use crate::words;
 
-type Outcome<T> = Result<T, VerbsError>;
+pub(super) type Outcome<T> = Result<T, VerbsError>;
 
 /// An object that must be there.
-fn found<T>(object: Option<T>) -> Outcome<T> {
+pub(super) fn found<T>(object: Option<T>) -> Outcome<T> {
     object.ok_or(VerbsError::Invalid)
 }
 
@@ -31,16 +31,23 @@ impl MemoryTarget {
             | Call::ReadMemory { .. }
             | Call::WriteMemory { .. }
             | Call::AllocMw { .. } => self.carry_out_memory(call),
-            Call::CreateSrq { srq, pd, max_wr, xrc } => self.create_srq(srq, pd, *max_wr, *xrc),
-            Call::ArmSrq { srq, limit } => found(find(&self.objects.srqs, srq).copied())
-                .and_then(|srq| self.device.modify_srq(srq, None, Some(*limit)))
-                .map(|()| Reply::Done),
+            Call::CreateCq { .. }
+            | Call::PollCq { .. }
+            | Call::ResizeCq { .. }
+            | Call::DestroyCq { .. }
+            | Call::OpenXrcd { .. }
+            | Call::CreateSrq { .. }
+            | Call::ArmSrq { .. }
+            | Call::ResizeSrq { .. }
+            | Call::QuerySrq { .. }
+            | Call::DestroySrq { .. } => self.carry_out_queue(call),
             Call::CreateQp(make) => self.create_qp(make),
             Call::ModifyQp { qp, state, attributes } => self.modify_qp(qp, state, attributes),
             Call::QueryQp { qp } => self.qp(qp).and_then(|qp| {
                 let state = self.device.qp_state(qp.qpn)?;
                 Ok(Reply::State { state: String::from(words::state(state)) })
             }),
+            Call::QueryAttributes { qp } => self.attributes(qp),
             Call::DestroyQp { qp } => {
                 self.qpn(qp).and_then(|qpn| self.device.destroy_qp(qpn)).map(|()| Reply::Done)
             }
@@ -95,7 +102,7 @@ impl MemoryTarget {
         }
     }
 
-    fn pd(&self, name: &str) -> Outcome<Pd> {
+    pub(super) fn pd(&self, name: &str) -> Outcome<Pd> {
         found(find(&self.objects.pds, name).copied())
     }
 
@@ -140,28 +147,6 @@ impl MemoryTarget {
         Ok(Reply::Memory { address: region.address, lkey: keys.lkey, rkey: keys.rkey })
     }
 
-    fn create_srq(&mut self, name: &str, pd: &str, max_wr: u32, xrc: bool) -> Outcome<Reply> {
-        let pd = self.pd(pd)?;
-        let xrc = match xrc {
-            true => Some((self.xrcd()?, self.device.create_cq(CQE)?)),
-            false => None,
-        };
-        let srq = self.device.create_srq(&SrqInit { pd, max_wr, max_sge: SGES, xrc })?;
-        self.objects.srqs.push((String::from(name), srq));
-        Ok(if xrc.is_some() { Reply::Srq { srqn: srq.value() } } else { Reply::Done })
-    }
-
-    fn xrcd(&mut self) -> Outcome<ferroce_stack::verbs::Xrcd> {
-        match self.objects.xrcd {
-            Some(xrcd) => Ok(xrcd),
-            None => {
-                let xrcd = self.device.open_xrcd()?;
-                self.objects.xrcd = Some(xrcd);
-                Ok(xrcd)
-            }
-        }
-    }
-
     fn create_qp(&mut self, make: &QpMake) -> Outcome<Reply> {
         let qp_type = found(words::service_of(&make.service))?;
         let pd = self.pd(&make.pd)?;
@@ -169,9 +154,12 @@ impl MemoryTarget {
         let srq = srq.transpose()?;
         let is_target = qp_type == QpType::XrcRecv;
         let receives = !matches!(qp_type, QpType::XrcSend | QpType::XrcRecv);
-        let xrcd = if is_target { Some(self.xrcd()?) } else { None };
-        let send_cq = if is_target { None } else { Some(self.device.create_cq(CQE)?) };
-        let recv_cq = if receives { Some(self.device.create_cq(CQE)?) } else { None };
+        let xrcd = match &make.xrcd {
+            Some(name) => Some(self.xrcd(name)?),
+            None => None,
+        };
+        let send_cq = if is_target { None } else { Some(self.cq_or_own(make.send_cq.as_deref())?) };
+        let recv_cq = if receives { Some(self.cq_or_own(make.recv_cq.as_deref())?) } else { None };
         let cap = QpCap {
             max_send_wr: make.max_send_wr,
             max_recv_wr: make.max_recv_wr,
@@ -216,6 +204,31 @@ impl MemoryTarget {
             }
         }
         Ok(Reply::Done)
+    }
+
+    fn attributes(&self, name: &str) -> Outcome<Reply> {
+        let (attr, _) = self.device.query_qp(self.qpn(name)?)?;
+        let ah = attr.ah_attr;
+        let attributes = QpAttributes {
+            path_mtu: attr.path_mtu.bytes() as u32,
+            dest_qp_num: attr.dest_qp_num.0,
+            rq_psn: attr.rq_psn.value(),
+            sq_psn: attr.sq_psn.value(),
+            access: attr.qp_access_flags.0,
+            qkey: attr.qkey,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            min_rnr_timer: attr.min_rnr_timer,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            traffic_class: ah.traffic_class,
+            flow_label: ah.flow_label,
+            hop_limit: ah.hop_limit,
+            sl: ah.sl,
+            change: Vec::new(),
+        };
+        Ok(Reply::Attributes { attributes: Box::new(attributes) })
     }
 
     fn attr(&self, from: &QpAttributes, qp_state: QpState) -> Outcome<QpAttr> {

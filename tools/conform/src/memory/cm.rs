@@ -32,6 +32,8 @@ const HOPS: u8 = 64;
 const SOURCE_PORT: u16 = 50_000;
 /// Communication IDs, unlike those of a peer.
 const IDS: std::ops::Range<u32> = 0x0100_0000..0x0200_0000;
+/// The PSN that a QP expects first, if nothing is said of it.
+const FIRST_PSN: u32 = 0x100;
 /// GUID of the channel adapter.
 const CA_GUID: u64 = 0x0200_00ff_fe00_0001;
 
@@ -327,7 +329,7 @@ impl Services {
                     pkey: 0xffff,
                     qp_type,
                     qpn: Qpn(connect.qpn),
-                    psn: connect.psn,
+                    psn: connect.psn.unwrap_or(FIRST_PSN),
                     qkey: 0,
                     responder_resources: connect.responder_resources,
                     initiator_depth: connect.initiator_depth,
@@ -350,7 +352,8 @@ impl Services {
 
     fn accept(&mut self, now: Instant, accept: &cm::Accept) -> Result<Reply, VerbsError> {
         let &Connection { id, is_exchange, .. } = self.connection(&accept.connection)?;
-        let (qpn, qkey, private_data) = (Qpn(accept.qpn), accept.qkey, &*accept.private_data);
+        let (qpn, qkey) = (Qpn(accept.qpn), accept.qkey.unwrap_or(0));
+        let private_data = &*accept.private_data;
         let done = if is_exchange {
             let status = SidrRep::VALID;
             self.cm.answer(id, &SidrAccept { status, qpn, qkey, private_data })
@@ -360,7 +363,7 @@ impl Services {
                 id,
                 &Accept {
                     qpn,
-                    psn: accept.psn,
+                    psn: accept.psn.unwrap_or(FIRST_PSN),
                     qkey,
                     responder_resources: accept.responder_resources,
                     initiator_depth: accept.initiator_depth,
@@ -417,6 +420,7 @@ impl Services {
             numbers: numbers.collect(),
             private_data: private_data.to_vec(),
             information,
+            untold: Vec::new(),
         }
     }
 }

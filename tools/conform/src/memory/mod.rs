@@ -7,19 +7,22 @@
 mod calls;
 mod cm;
 mod host;
+mod queues;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use ferroce_stack::congestion::{self, Algorithm, dcqcn};
 use ferroce_stack::gid::Gid;
 use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::{Ah, Cq, Event, Mr, Mw, MwType, Pd, QpType, Qpn, Srq, Wc, Xrcd};
 use ferroce_stack::wire::Mac;
-use ferroce_stack::{Config, Device, GidEntry, GidType};
+use ferroce_stack::{Config, Device, GidEntry, GidType, LossRecovery};
 
 use crate::target::{
-    self, Broken, Call, Completion, Description, Object, Observation, Reply, Target,
+    self, Broken, Call, Completion, Description, Object, Observation, Reply, SELECTIVE_REPEAT,
+    Target,
 };
 use crate::words;
 use cm::Services;
@@ -70,8 +73,11 @@ impl Network {
     }
 }
 
+/// GUID of the peer's channel adapter.
+const PEER_GUID: u64 = 0x0200_00ff_fe00_0002;
+
 /// Words for `needs` that are fulfilled on every network.
-const FEATURES: [&str; 17] = [
+const FEATURES: [&str; 20] = [
     "rc",
     "uc",
     "ud",
@@ -86,15 +92,22 @@ const FEATURES: [&str; 17] = [
     "windows",
     "srq",
     "multicast",
+    "resize-cq",
+    "resize-srq",
     "cm",
+    "cm-services",
     "counters",
     "exact-time",
 ];
+
+/// The word for `needs` that asks for congestion control.
+pub(crate) const CONGESTION: &str = "congestion";
 
 /// Our stack as a [`Target`].
 #[derive(Debug)]
 pub struct MemoryTarget {
     description: Description,
+    config: Config,
     now: Instant,
     device: Device<Host>,
     objects: Objects,
@@ -112,10 +125,17 @@ struct Objects {
     pds: Vec<(Object, Pd)>,
     memories: Vec<(Object, Region)>,
     windows: Vec<(Object, Window)>,
+    cqs: Vec<(Object, NamedCq)>,
     srqs: Vec<(Object, Srq)>,
     qps: Vec<(Object, QueuePair)>,
-    /// The XRC domain, once something needs one.
-    xrcd: Option<Xrcd>,
+    xrcds: Vec<(Object, Xrcd)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NamedCq {
+    cq: Cq,
+    /// The program leaves in it what completes.
+    unpolled: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,12 +192,15 @@ impl MemoryTarget {
             name: format!("ferroce {version} in memory, {}", network.feature()),
             address: network.address(1),
             peer: network.address(2),
+            peer_guid: PEER_GUID,
             features,
         };
-        let device = device(&description.address);
+        let config = Config::default();
+        let device = device(&config, &description.address);
         let frame = vec![0; device.max_frame_len()];
         let mut target = MemoryTarget {
             description,
+            config,
             now: Instant::ZERO,
             device,
             objects: Objects::default(),
@@ -189,9 +212,29 @@ impl MemoryTarget {
         target
     }
 
+    /// The same, with congestion control: DCQCN on a link of 10 Gbit/s.
+    #[must_use]
+    pub fn with_congestion_control(mut self) -> MemoryTarget {
+        let dcqcn = Algorithm::Dcqcn(dcqcn::Params::paper());
+        let rate = congestion::Config::DEFAULT_LINE_RATE;
+        self.config.congestion = Some(congestion::Config::new(dcqcn, rate));
+        self.description.features.push(CONGESTION.to_owned());
+        self.reset();
+        self
+    }
+
+    /// The same, offering selective repeat.
+    #[must_use]
+    pub fn with_selective_repeat(mut self) -> MemoryTarget {
+        self.config.loss_recovery = LossRecovery::SelectiveRepeat;
+        self.description.features.push(SELECTIVE_REPEAT.to_owned());
+        self.reset();
+        self
+    }
+
     fn reset(&mut self) {
         self.now = Instant::ZERO;
-        self.device = device(&self.description.address);
+        self.device = device(&self.config, &self.description.address);
         self.objects = Objects::default();
         self.services = None;
         self.happened.clear();
@@ -214,7 +257,9 @@ impl MemoryTarget {
     fn drive_device(&mut self) {
         self.transmit();
         while let Some(cq) = self.device.poll_ready_cq() {
-            self.poll(cq);
+            if !self.objects.cqs.iter().any(|(_, named)| named.cq == cq && named.unpolled) {
+                self.poll(cq);
+            }
         }
         while let Some(event) = self.device.poll_event() {
             self.happened.extend(self.event(event).map(Observation::Event));
@@ -268,7 +313,11 @@ impl MemoryTarget {
         };
         let (kind, of) = match event {
             Event::Completion(_) | Event::Port(_) => return None,
-            Event::Cq(cq, kind) => (kind, qp(&|qp| qp.cqs.contains(&cq))),
+            Event::Cq(cq, kind) => {
+                let named = objects.cqs.iter().rfind(|(_, named)| named.cq == cq);
+                let named = named.map(|(name, _)| name.clone());
+                (kind, named.or_else(|| qp(&|qp| qp.cqs.contains(&cq))))
+            }
             Event::Qp(qpn, kind) => (kind, qp(&|qp| qp.qpn == qpn)),
             Event::Srq(srq, kind) => {
                 let named = objects.srqs.iter().rfind(|&&(_, own)| own == srq);
@@ -332,8 +381,8 @@ impl Target for MemoryTarget {
     }
 }
 
-fn device(address: &GidEntry) -> Device<Host> {
-    let mut device = Device::new(Config::default(), Host::default());
+fn device(config: &Config, address: &GidEntry) -> Device<Host> {
+    let mut device = Device::new(config.clone(), Host::default());
     if device.add_gid(*address).is_err() {
         unreachable!("an empty GID table takes a unicast address");
     }

@@ -33,16 +33,21 @@ fn attributes() -> QpAttributes {
 }
 
 fn make(service: &str) -> Call {
-    Call::CreateQp(QpMake {
+    Call::CreateQp(Box::new(QpMake {
         qp: String::from("a"),
         service: String::from(service),
         pd: String::from("pd"),
         srq: None,
+        send_cq: None,
+        recv_cq: None,
+        xrcd: None,
         max_send_wr: 64,
         max_recv_wr: 64,
         max_inline: 64,
         signal_all: false,
-    })
+        state: String::from("RTS"),
+        attributes: attributes(),
+    }))
 }
 
 /// A target with a memory `m` and a QP `a` in RTS; address and key of the memory, and the QPN.

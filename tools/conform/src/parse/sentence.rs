@@ -4,17 +4,33 @@ use ferroce::frame::fault::RuleError;
 
 use super::cursor::Cursor;
 use super::error::nearest;
-use super::value::{argument, bytes, expr, fields, name, time};
+use super::value::{argument, bytes, expr, field, fields, name, time};
 use crate::ast::{Expr, Field, Kind, Rule, Value, Values, Word};
 use crate::lex::{Fault, Token, at};
 
 /// Objects that a scenario can make.
-const MAKES: [&str; 5] = ["memory", "qp", "srq", "window", "domain"];
+const MAKES: [&str; 7] = ["memory", "qp", "cq", "srq", "window", "domain", "xrc-domain"];
 
 /// What sentences begin with, to guess what a word was meant to be.
-const BEGINNINGS: [&str; 16] = [
-    "rule", "let", "memory", "qp", "srq", "window", "domain", "peer", "target", "counter", "fault",
-    "wait", "for", "repeat", "in", "either",
+const BEGINNINGS: [&str; 18] = [
+    "rule",
+    "let",
+    "memory",
+    "qp",
+    "cq",
+    "srq",
+    "window",
+    "domain",
+    "xrc-domain",
+    "peer",
+    "target",
+    "counter",
+    "fault",
+    "wait",
+    "for",
+    "repeat",
+    "in",
+    "either",
 ];
 
 /// What a target must do; other verbs are what it is told to do.
@@ -28,6 +44,7 @@ pub(super) fn sentence(cursor: &mut Cursor<'_>) -> Result<Kind, Fault> {
         ("peer", _) => peer(cursor),
         ("target", _) => target(cursor),
         ("qp", "is") => state(cursor),
+        ("qp" | "srq", "has") => has(cursor),
         ("memory", "holds" | "is") => memory(cursor),
         ("counter", _) => counter(cursor),
         ("fault", _) => fault(cursor),
@@ -193,6 +210,15 @@ fn state(cursor: &mut Cursor<'_>) -> Result<Kind, Fault> {
     let state = cursor.word("a state")?;
     cursor.finish()?;
     Ok(Kind::QpIs { name, state })
+}
+
+fn has(cursor: &mut Cursor<'_>) -> Result<Kind, Fault> {
+    let what = cursor.word("an object")?;
+    let name = cursor.word(&format!("the name of the {}", what.value))?;
+    cursor.keyword("has")?;
+    let mut all = vec![field(cursor)?];
+    all.extend(fields(cursor)?);
+    Ok(Kind::Has { what, name, fields: all })
 }
 
 fn memory(cursor: &mut Cursor<'_>) -> Result<Kind, Fault> {

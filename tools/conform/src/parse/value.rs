@@ -29,17 +29,22 @@ pub(super) fn fields(cursor: &mut Cursor<'_>) -> Result<Vec<Field>, Fault> {
             let message = "a new sentence begins here, but the line before ends with a comma";
             return Err(at(&cursor.place(), message));
         }
-        let name = cursor.word("the name of a field")?;
-        let value = match cursor.peek(0) {
-            None | Some(Token::Symbol(',')) => Value::Flag,
-            Some(_) => value(cursor)?,
-        };
-        fields.push(Field { name, value });
+        fields.push(field(cursor)?);
     }
     match cursor.peek(0) {
         None => Ok(fields),
         Some(_) => Err(cursor.expected("a comma or the end of the sentence")),
     }
+}
+
+/// One field: `NAME VALUE`.
+pub(super) fn field(cursor: &mut Cursor<'_>) -> Result<Field, Fault> {
+    let name = cursor.word("the name of a field")?;
+    let value = match cursor.peek(0) {
+        None | Some(Token::Symbol(',')) => Value::Flag,
+        Some(_) => value(cursor)?,
+    };
+    Ok(Field { name, value })
 }
 
 /// A word that is to name something.

@@ -26,7 +26,7 @@ pub fn case_json(judged: &Judged<'_>) -> Value {
     }
     match &outcome.verdict {
         Verdict::Passed => {}
-        Verdict::Skipped(need) => object["needs"] = json!(need),
+        Verdict::Skipped(why) => object["reason"] = json!(why),
         Verdict::Failed(failure) => object["failure"] = failure_json(failure, outcome),
         Verdict::Invalid(error) => object["error"] = json!(error.to_string()),
         Verdict::Broken(broken) => object["error"] = json!(broken.to_string()),

@@ -73,7 +73,7 @@ impl TestSuite {
             (Status::Deviates | Status::Skipped, verdict) => {
                 self.skipped += 1;
                 let reason = match verdict {
-                    Verdict::Skipped(need) => format!("the target has no {need}"),
+                    Verdict::Skipped(why) => why.clone(),
                     _ => judged.known.unwrap_or_default().to_owned(),
                 };
                 Some(format!("<skipped message=\"{}\"/>", escaped(&reason)))

@@ -21,7 +21,7 @@ pub fn explain(judged: &Judged<'_>) -> String {
             None => format!("{name}: {status}\n"),
             Some(reason) => format!("{name}: {status}, although known: {reason}\n"),
         },
-        Verdict::Skipped(need) => format!("{name}: {status}: the target has no `{need}`\n"),
+        Verdict::Skipped(why) => format!("{name}: {status}: {why}\n"),
         Verdict::Invalid(error) => {
             format!("{name}: {status}: the script is wrong\n{}\n", case.problem(error))
         }

@@ -8,7 +8,7 @@ use crate::value::Datum;
 
 use super::failure::{ScriptError, Step, Stop, difference};
 use super::given::{self, Fields};
-use super::make::{change_attributes, memory_access};
+use super::make::{change_attributes, memory_access, refusal_text};
 use super::stage::Stage;
 use super::state::unsuitable;
 
@@ -72,10 +72,12 @@ impl Stage<'_> {
             "destroys" if self.scope.connection(&sentence.word(0)?).is_ok() => {
                 self.cm_verb(&sentence)?
             }
-            "destroys" => {
-                let index = self.scope.qp(&sentence.word(0)?)?;
-                self.ask_simply(&sentence, &Call::DestroyQp { qp: self.qps[index].id.clone() })?
+            "destroys" => self.destroys(&sentence)?,
+            "polls" => {
+                let cq = self.scope.cq(&sentence.word(0)?)?.to_owned();
+                self.ask_simply(&sentence, &Call::PollCq { cq })?
             }
+            "resizes" => self.resizes(&sentence)?,
             "deregisters" => {
                 let name = sentence.word(0)?;
                 let memory = self.scope.memory(&name)?.0.to_owned();
@@ -104,10 +106,10 @@ impl Stage<'_> {
 
     /// Whoever should have refused has.
     fn check_refusal(&mut self, sentence: &Sentence<'_>, refused: bool) -> Step {
-        match sentence.fields.word("refused")? {
-            Some(errno) if !refused => {
+        match sentence.fields.words("refused")? {
+            Some(errnos) if !refused => {
                 let mut failure = self.failure(sentence.statement, "the verb does not refuse");
-                let expected = format!("refused {}", errno.value);
+                let expected = refusal_text(&errnos);
                 failure.differences.push(difference("verb", expected, "done"));
                 Err(Stop::Failed(failure))
             }

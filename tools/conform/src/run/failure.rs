@@ -13,7 +13,7 @@ pub enum Verdict {
     Passed,
     /// It did not.
     Failed(Box<Failure>),
-    /// It was not asked: the scenario needs something the target cannot do, named here.
+    /// It was not asked, or not all: the scenario needs something the target cannot do. Why.
     Skipped(String),
     /// The script cannot be carried out.
     Invalid(ScriptError),
@@ -80,6 +80,8 @@ impl std::error::Error for ScriptError {}
 #[derive(Debug)]
 pub(super) enum Stop {
     Failed(Box<Failure>),
+    /// The target has no way to do what the scenario asks for.
+    Skipped(String),
     Invalid(ScriptError),
     Broken(Broken),
 }
@@ -113,6 +115,7 @@ impl From<Stop> for Verdict {
     fn from(stop: Stop) -> Verdict {
         match stop {
             Stop::Failed(failure) => Verdict::Failed(failure),
+            Stop::Skipped(why) => Verdict::Skipped(why),
             Stop::Invalid(error) => Verdict::Invalid(error),
             Stop::Broken(broken) => Verdict::Broken(broken),
         }

@@ -32,29 +32,39 @@ const ATTRIBUTES: &[&str] = &[
     "qkey",
 ];
 
+/// What a query of a QP tells.
+pub(crate) const OF_QP: &[&str] = ATTRIBUTES;
+
+/// What a query of an SRQ tells.
+pub(crate) const OF_SRQ: &[&str] = &["limit", "size"];
+
 /// What can be made, with its fields.
-pub(crate) const OBJECTS: [(&str, &[&[&str]]); 5] = [
+pub(crate) const OBJECTS: [(&str, &[&[&str]]); 7] = [
     ("memory", &[&["access", "read-only", "at", "holds", "domain", "refused"]]),
     (
         "qp",
         &[
             ATTRIBUTES,
             &["state", "srq", "domain", "send-queue", "receive-queue", "inline", "signal-all"],
-            &["refused"],
+            &["cq", "send-cq", "receive-cq", "xrc-domain", "refused"],
         ],
     ),
-    ("srq", &[&["xrc", "limit", "domain", "refused"]]),
+    ("cq", &[&["unpolled", "refused"]]),
+    ("srq", &[&["xrc", "xrc-domain", "cq", "limit", "domain", "refused"]]),
     ("window", &[&["domain", "refused"]]),
     ("domain", &[&["refused"]]),
+    ("xrc-domain", &[&["refused"]]),
 ];
 
 /// What the target does, with its fields; `posts` has those of the work request.
-pub(crate) const VERBS: [(&str, &[&[&str]]); 8] = [
+pub(crate) const VERBS: [(&str, &[&[&str]]); 10] = [
     ("moves", &[ATTRIBUTES, &["refused"]]),
     ("destroys", &[&["refused"]]),
     ("deregisters", &[&["refused"]]),
     ("reregisters", &[&["access", "read-only", "domain", "refused"]]),
     ("arms", &[&["refused"]]),
+    ("polls", &[&["refused"]]),
+    ("resizes", &[&["refused"]]),
     ("joins", &[&["on", "refused"]]),
     ("leaves", &[&["on", "refused"]]),
     ("stores", &[&["in"]]),
@@ -140,7 +150,10 @@ pub(crate) const NEEDS: &[&str] = &[
     "srq",
     "multicast",
     "reregister",
+    "resize-cq",
+    "resize-srq",
     "cm",
+    "cm-services",
     "counters",
     "mtu-2048",
     "mtu-4096",
@@ -148,6 +161,7 @@ pub(crate) const NEEDS: &[&str] = &[
     "ipv6",
     "vlan",
     "exact-time",
+    "congestion",
 ];
 
 /// Words of `access`.

@@ -115,6 +115,9 @@ fn mismatch(name: &Word, wanted: &str, datum: &Datum) -> ScriptError {
     ScriptError::at(name, format!("`{}` takes {wanted}, not {got}", name.value))
 }
 
+/// What must not be there.
+const NONE: &str = "none";
+
 /// Compares what a field must be with what it is. A variable that becomes its value goes to
 /// `bindings`.
 pub(super) fn compare(
@@ -131,15 +134,19 @@ pub(super) fn compare(
             true
         }
         (Datum::Number(_) | Datum::Range(..) | Datum::Any(_), None) => false,
-        (other, _) => return Err(mismatch(&given.name, "a number, a range or `any`", other)),
+        (Datum::Word(word), got) if word == NONE => got.is_none(),
+        (other, _) => {
+            return Err(mismatch(&given.name, "a number, a range, `any` or `none`", other));
+        }
     };
     if !right {
         let expected = match &given.datum {
             Datum::Number(number) => number_text(*number),
             Datum::Range(from, to) => format!("{} to {}", number_text(*from), number_text(*to)),
+            Datum::Word(word) => word.clone(),
             _ => "any".to_owned(),
         };
-        let got = got.map_or_else(|| "none".to_owned(), number_text);
+        let got = got.map_or_else(|| NONE.to_owned(), number_text);
         differences.push(difference(&given.name.value, expected, got));
     }
     Ok(())

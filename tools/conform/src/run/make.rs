@@ -17,6 +17,10 @@ const FIRST_DOMAIN: &str = "pd";
 /// QPN of the peer's first QP; each is one more than the one before.
 const FIRST_PEER_QPN: u32 = 0xa001;
 
+/// Work requests of a queue, and bytes sent inline, unless more is said.
+const QUEUE: u32 = 64;
+const INLINE: u32 = 64;
+
 /// The states through which a QP is brought to each of those that `state` takes.
 const STATES: &[(&str, &[&str])] = &[
     ("RESET", &[]),
@@ -71,6 +75,7 @@ impl Stage<'_> {
                 let service = super::given::word(name, size()?)?;
                 self.make_qp(statement, name, &service.value, &fields)
             }
+            "cq" => self.make_cq(statement, name, narrow(name, size()?)?, &fields),
             "srq" => self.make_srq(statement, name, narrow(name, size()?)?, &fields),
             "window" => self.make_window(statement, name, narrow(name, size()?)?, &fields),
             "domain" => {
@@ -78,6 +83,15 @@ impl Stage<'_> {
                 let made = self.ask(statement, &Call::AllocPd { pd: pd.clone() }, &fields)?;
                 if made.is_some() {
                     self.scope.insert(&name.value, Object { id: pd, kind: ObjectKind::Domain });
+                }
+                Ok(())
+            }
+            "xrc-domain" => {
+                let xrcd = self.scope.fresh(&name.value);
+                let made = self.ask(statement, &Call::OpenXrcd { xrcd: xrcd.clone() }, &fields)?;
+                if made.is_some() {
+                    self.scope
+                        .insert(&name.value, Object { id: xrcd, kind: ObjectKind::XrcDomain });
                 }
                 Ok(())
             }
@@ -114,30 +128,6 @@ impl Stage<'_> {
         }
     }
 
-    fn make_srq(
-        &mut self,
-        statement: &Statement,
-        name: &Word,
-        max_wr: u32,
-        fields: &Fields,
-    ) -> Step {
-        let srq = self.scope.fresh(&name.value);
-        let xrc = fields.flag("xrc")?;
-        let call = Call::CreateSrq { srq: srq.clone(), pd: self.domain(fields)?, max_wr, xrc };
-        let number = match self.ask(statement, &call, fields)? {
-            None => return Ok(()),
-            Some(Reply::Srq { srqn }) => Some(srqn),
-            Some(Reply::Done) if !xrc => None,
-            Some(other) => return Err(unsuitable(&call, &other)),
-        };
-        let object = Object { id: srq.clone(), kind: ObjectKind::Srq { number } };
-        self.scope.insert(&name.value, object);
-        if let Some(limit) = fields.number("limit")? {
-            self.ask(statement, &Call::ArmSrq { srq, limit }, fields)?;
-        }
-        Ok(())
-    }
-
     fn make_window(
         &mut self,
         statement: &Statement,
@@ -166,30 +156,44 @@ impl Stage<'_> {
         fields: &Fields,
     ) -> Step {
         let id = self.scope.fresh(&name.value);
+        let cq = self.cq_of("cq", fields)?;
+        let (send_cq, recv_cq) =
+            (self.cq_of("send-cq", fields)?, self.cq_of("receive-cq", fields)?);
+        let xrcd = self.xrc_domain(fields)?;
         let srq = match fields.word("srq")? {
             None => None,
             Some(srq) => Some(self.scope.srq(&srq)?),
         };
         let srqn = srq.and_then(|(_, number)| number);
-        let call = Call::CreateQp(QpMake {
+        let peer_qpn = FIRST_PEER_QPN + self.qps.len() as u32;
+        let mut attributes = first_attributes(peer_qpn, self.options.timeout);
+        change_attributes(&mut attributes, fields)?;
+        let state = fields.word("state")?.map_or_else(|| "RTS".to_owned(), |state| state.value);
+        let call = Call::CreateQp(Box::new(QpMake {
             qp: id.clone(),
             service: service.to_owned(),
             pd: self.domain(fields)?,
             // A receiving QP of XRC has none of its own: each packet names one.
             srq: srq.filter(|(_, number)| number.is_none()).map(|(id, _)| id.to_owned()),
-            max_send_wr: fields.number_or("send-queue", 64)?,
-            max_recv_wr: fields.number_or("receive-queue", 64)?,
-            max_inline: fields.number_or("inline", 64)?,
+            send_cq: send_cq.or_else(|| cq.clone()),
+            recv_cq: recv_cq.or(cq),
+            xrcd: (service == "xrc-receive").then_some(xrcd),
+            max_send_wr: fields.number_or("send-queue", QUEUE)?,
+            max_recv_wr: fields.number_or("receive-queue", QUEUE)?,
+            max_inline: fields.number_or("inline", INLINE)?,
             signal_all: fields.flag("signal-all")?,
-        });
+            state: state.clone(),
+            attributes: attributes.clone(),
+        }));
         let qpn = match self.ask(statement, &call, fields)? {
             None => return Ok(()),
             Some(Reply::Qp { qpn }) => qpn,
+            Some(Reply::Met { qpn, psn }) => {
+                attributes.rq_psn = psn;
+                qpn
+            }
             Some(other) => return Err(unsuitable(&call, &other)),
         };
-        let peer_qpn = FIRST_PEER_QPN + self.qps.len() as u32;
-        let mut attributes = first_attributes(peer_qpn, self.options.timeout);
-        change_attributes(&mut attributes, fields)?;
         attributes.change.clear();
         let index = self.qps.len();
         let names = (id.as_str(), name.value.as_str());
@@ -198,12 +202,16 @@ impl Stage<'_> {
         self.qps.push(Qp::new(description, names, service, numbers, attributes));
         self.scope.qpns.push((qpn, peer_qpn));
         self.scope.insert(&name.value, Object { id, kind: ObjectKind::Qp(index) });
-        self.bring_to_state(statement, index, fields)
+        self.bring_to_state(statement, index, &state, fields)
     }
 
-    fn bring_to_state(&mut self, statement: &Statement, index: usize, fields: &Fields) -> Step {
-        let state = fields.word("state")?;
-        let wanted = state.as_ref().map_or("RTS", |state| &state.value);
+    fn bring_to_state(
+        &mut self,
+        statement: &Statement,
+        index: usize,
+        wanted: &str,
+        fields: &Fields,
+    ) -> Step {
         let path = STATES.iter().find(|(state, _)| *state == wanted).map(|&(_, path)| path);
         let Some(path) = path else {
             let message = format!("a QP cannot be made in the state `{wanted}`");
@@ -225,7 +233,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn domain(&self, fields: &Fields) -> Result<String, ScriptError> {
+    pub fn domain(&self, fields: &Fields) -> Result<String, ScriptError> {
         match fields.word("domain")? {
             None => Ok(FIRST_DOMAIN.to_owned()),
             Some(name) => self.scope.domain(&name).map(str::to_owned),
@@ -241,24 +249,21 @@ impl Stage<'_> {
         fields: &Fields,
     ) -> Step<Option<Reply>> {
         self.mark = self.target.now();
-        let expected = fields.word("refused")?.map(|errno| errno.value);
+        let expected = fields.words("refused")?.unwrap_or_default();
         let reply = self.target.call(call)?;
-        let Reply::Refused { errno } = reply else {
-            return Ok(Some(reply));
+        let errno = match reply {
+            Reply::Refused { errno } => errno,
+            Reply::Unable { why } => return Err(Stop::Skipped(why)),
+            reply => return Ok(Some(reply)),
         };
-        match expected {
-            Some(expected) if expected == errno => {
-                self.tell(Side::Target, format!("refused {errno}"));
-                Ok(None)
-            }
-            expected => {
-                let expected = expected.unwrap_or_else(|| "done".to_owned());
-                let mut failure = self.failure(statement, "the verb refuses");
-                let got = format!("refused {errno}");
-                failure.differences.push(difference("verb", expected, got));
-                Err(Stop::Failed(failure))
-            }
+        if expected.iter().any(|expected| expected.value == errno) {
+            self.tell(Side::Target, format!("refused {errno}"));
+            return Ok(None);
         }
+        let mut failure = self.failure(statement, "the verb refuses");
+        let got = format!("refused {errno}");
+        failure.differences.push(difference("verb", refusal_text(&expected), got));
+        Err(Stop::Failed(failure))
     }
 
     /// Calls a verb that must not refuse.
@@ -276,6 +281,34 @@ impl Stage<'_> {
             text += &format!("   # {}", variables.join(", "));
         }
         self.tell(Side::Target, text);
+    }
+}
+
+/// What the field `refused` wants, as its words say it.
+pub(super) fn refusal_text(errnos: &[Word]) -> String {
+    let words: Vec<&str> = errnos.iter().map(|errno| errno.value.as_str()).collect();
+    match words.is_empty() {
+        true => "done".to_owned(),
+        false => format!("refused {}", words.join(" ")),
+    }
+}
+
+/// A QP of which nothing is said.
+pub(super) fn plain_qp(timeout: u8) -> QpMake {
+    QpMake {
+        qp: "qp".to_owned(),
+        service: "rc".to_owned(),
+        pd: FIRST_DOMAIN.to_owned(),
+        srq: None,
+        send_cq: None,
+        recv_cq: None,
+        xrcd: None,
+        max_send_wr: QUEUE,
+        max_recv_wr: QUEUE,
+        max_inline: INLINE,
+        signal_all: false,
+        state: "RTS".to_owned(),
+        attributes: first_attributes(FIRST_PEER_QPN, timeout),
     }
 }
 

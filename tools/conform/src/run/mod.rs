@@ -18,6 +18,7 @@ mod passage;
 mod peer;
 mod post;
 mod qp;
+mod queues;
 mod scope;
 mod stage;
 mod state;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use crate::ast::Scenario;
 use crate::check;
-use crate::target::Target;
+use crate::target::{QpMake, Target};
 
 pub use failure::{Failure, ScriptError, Verdict};
 pub use transcript::{Entry, Side};
@@ -50,6 +51,8 @@ pub struct Options {
     pub timeout: u8,
     /// Events that the target is known not to raise; none of them is waited for.
     pub unraised: Vec<String>,
+    /// Fields of which the target is known not to keep what every frame must.
+    pub unkept: Vec<String>,
 }
 
 impl Options {
@@ -62,6 +65,7 @@ impl Options {
         slack: Duration::ZERO,
         timeout: 14,
         unraised: Vec::new(),
+        unkept: Vec::new(),
     };
     /// For a target across a link.
     pub const WIRE: Options = Options {
@@ -72,6 +76,7 @@ impl Options {
         slack: Duration::from_millis(10),
         timeout: 17,
         unraised: Vec::new(),
+        unkept: Vec::new(),
     };
 }
 
@@ -86,6 +91,11 @@ pub struct Outcome {
     pub time: Duration,
 }
 
+/// A QP of which nothing is said, to try out a target with.
+pub(crate) fn trial_qp() -> QpMake {
+    make::plain_qp(Options::WIRE.timeout)
+}
+
 /// Carries out a scenario against a target.
 pub fn run(scenario: &Scenario, target: &mut dyn Target, options: &Options) -> Outcome {
     let nothing = |verdict| Outcome { verdict, transcript: Vec::new(), time: Duration::ZERO };
@@ -94,7 +104,7 @@ pub fn run(scenario: &Scenario, target: &mut dyn Target, options: &Options) -> O
     }
     let features = &target.description().features;
     if let Some(need) = scenario.needs.iter().find(|need| !features.contains(&need.value)) {
-        return nothing(Verdict::Skipped(need.value.clone()));
+        return nothing(Verdict::Skipped(format!("the target has no `{}`", need.value)));
     }
     if let Err(broken) = target.begin() {
         return nothing(Verdict::Broken(broken));

@@ -55,7 +55,8 @@ impl Stage<'_> {
         };
         let Qp { flow, judge, .. } = &mut self.qps[index];
         let text = frame::describe(&bytes, flow);
-        let faults = judge.judge(&bytes, flow);
+        let mut faults = judge.judge(&bytes, flow);
+        faults.retain(|fault| !self.options.unkept.iter().any(|field| field == fault.field));
         let text = self.with_name(format!("target sends {text}"), index);
         self.tell_at(at, Side::Target, text.clone(), Some(bytes.clone()));
         if let Some(first) = faults.first() {

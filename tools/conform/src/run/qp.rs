@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ferroce_stack::LossRecovery;
 use ferroce_stack::wire::Transport;
 
 use crate::frame::{Flow, Judge};
-use crate::target::{Completion, Description, QpAttributes};
+use crate::target::{Completion, Description, QpAttributes, SELECTIVE_REPEAT};
 
 /// A QP of the target, with what it has told and nobody has asked for yet.
 pub(super) struct Qp {
@@ -49,6 +50,9 @@ impl Qp {
         let mut flow = Flow::new(description.address, description.peer, transport);
         flow.target_qpn = qpn;
         flow.srqn = srqn;
+        if description.features.iter().any(|feature| feature == SELECTIVE_REPEAT) {
+            flow.mark = LossRecovery::SelectiveRepeat.mark();
+        }
         let mut qp = Qp {
             id: id.to_owned(),
             name: name.to_owned(),

@@ -25,13 +25,18 @@ pub(super) enum ObjectKind {
     Memory(Memory),
     /// An index into the QPs of the scenario.
     Qp(usize),
+    Cq {
+        size: u32,
+    },
     Srq {
         number: Option<u32>,
+        size: u32,
     },
     Window {
         rkey: u32,
     },
     Domain,
+    XrcDomain,
     Connection,
 }
 
@@ -52,9 +57,11 @@ impl ObjectKind {
         match self {
             ObjectKind::Memory(_) => "memory",
             ObjectKind::Qp(_) => "qp",
+            ObjectKind::Cq { .. } => "cq",
             ObjectKind::Srq { .. } => "srq",
             ObjectKind::Window { .. } => "window",
             ObjectKind::Domain => "domain",
+            ObjectKind::XrcDomain => "xrc-domain",
             ObjectKind::Connection => "connection",
         }
     }
@@ -140,8 +147,33 @@ impl Scope {
     /// The name at the target of an SRQ, and its number if it is one of XRC.
     pub fn srq(&self, name: &Word) -> Result<(&str, Option<u32>), ScriptError> {
         match self.object(name)? {
-            Object { id, kind: ObjectKind::Srq { number } } => Ok((id, *number)),
+            Object { id, kind: ObjectKind::Srq { number, .. } } => Ok((id, *number)),
             _ => Err(self.wrong_kind(name, "srq")),
+        }
+    }
+
+    /// The name at the target of a CQ.
+    pub fn cq(&self, name: &Word) -> Result<&str, ScriptError> {
+        match self.object(name)? {
+            Object { id, kind: ObjectKind::Cq { .. } } => Ok(id),
+            _ => Err(self.wrong_kind(name, "cq")),
+        }
+    }
+
+    /// Notes what a CQ or an SRQ holds from here on.
+    pub fn resized(&mut self, name: &Word, now: u32) {
+        let key = self.resolve(&name.value).to_owned();
+        let kind = self.objects.get_mut(&key).map(|object| &mut object.kind);
+        if let Some(ObjectKind::Cq { size } | ObjectKind::Srq { size, .. }) = kind {
+            *size = now;
+        }
+    }
+
+    /// The name at the target of an XRC domain.
+    pub fn xrc_domain(&self, name: &Word) -> Result<&str, ScriptError> {
+        match self.object(name)? {
+            Object { id, kind: ObjectKind::XrcDomain } => Ok(id),
+            _ => Err(self.wrong_kind(name, "xrc-domain")),
         }
     }
 
@@ -277,11 +309,13 @@ impl Scope {
                 let (qpn, peer_qpn) = self.qpns[*index];
                 vec![("qpn", qpn.into()), ("peer-qpn", peer_qpn.into())]
             }
-            ObjectKind::Srq { number } => {
-                number.map(|number| ("number", number.into())).into_iter().collect()
+            ObjectKind::Cq { size } => vec![("size", (*size).into())],
+            ObjectKind::Srq { number, size } => {
+                let number = number.map(|number| ("number", number.into()));
+                number.into_iter().chain([("size", (*size).into())]).collect()
             }
             ObjectKind::Window { rkey } => vec![("key", (*rkey).into())],
-            ObjectKind::Domain | ObjectKind::Connection => Vec::new(),
+            ObjectKind::Domain | ObjectKind::XrcDomain | ObjectKind::Connection => Vec::new(),
         };
         let found = properties.iter().find(|(known, _)| *known == property.value);
         found.map(|&(_, value)| value).ok_or_else(|| {

@@ -132,6 +132,7 @@ impl<'a> Stage<'a> {
             | Kind::TargetRaises { .. }
             | Kind::TargetReports { .. }
             | Kind::QpIs { .. }
+            | Kind::Has { .. }
             | Kind::MemoryHolds { .. }
             | Kind::CounterRises { .. } => self.expect(statement)?,
         }

@@ -15,8 +15,6 @@ use super::{carrier, has_header};
 use crate::ast::{self, Word};
 use crate::value::{Datum, Given};
 
-/// GUID of the peer's channel adapter.
-const CA_GUID: u64 = 0x0200_00ff_fe00_0002;
 /// QPN of the peer's first connection is one more.
 const QPNS: u64 = 0xb000;
 /// The port from which the peer asks.
@@ -45,7 +43,7 @@ pub(in super::super) fn build(
     let Some(message) = Message::named(&frame.value) else {
         return Err(FieldError::at(frame, "this is no management datagram"));
     };
-    let (own, mut of_frame) = split(message, fields);
+    let (own, mut of_frame) = split(message, fields, flow);
     let mad = draft(message, &own, flow, Side::Peer)?;
     let said = |name: &str| of_frame.iter().any(|given| given.name.value == name);
     let give = |name: &str, datum| Given {
@@ -69,9 +67,19 @@ pub(in super::super) fn build(
     super::super::build(&carrier(frame), &of_frame, flow)
 }
 
-/// Fields of the datagram, and those of the frame around it.
-pub(super) fn split(message: &Message, fields: &[Given]) -> (Vec<Given>, Vec<Given>) {
-    fields.iter().cloned().partition(|given| is_own(message, &given.name.value))
+/// Fields of the datagram, and those of the frame around it. Addresses of both sides have a name.
+pub(super) fn split(message: &Message, fields: &[Given], flow: &Flow) -> (Vec<Given>, Vec<Given>) {
+    let address = |gid: Gid| Datum::Text(gid.to_ip().to_string());
+    let known = fields.iter().map(|given| match &given.datum {
+        Datum::Text(text) if text == "target" => {
+            Given { datum: address(flow.target.gid), ..given.clone() }
+        }
+        Datum::Text(text) if text == "peer" => {
+            Given { datum: address(flow.peer.gid), ..given.clone() }
+        }
+        _ => given.clone(),
+    });
+    known.partition(|given| is_own(message, &given.name.value))
 }
 
 fn is_own(message: &Message, name: &str) -> bool {
@@ -201,7 +209,7 @@ impl Sheet {
         let is_lap = self.message.kind == Some(CmMessage::Lap);
         self.set_all(&[
             ("service-id", self.service),
-            ("ca-guid", CA_GUID),
+            ("ca-guid", flow.peer_guid),
             ("starting-psn", flow.send_psn.into()),
             ("responder-resources", 16),
             ("initiator-depth", 16),

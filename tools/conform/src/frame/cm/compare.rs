@@ -36,7 +36,7 @@ pub(in super::super) fn compare(
     if message.kind.is_some() && message.kind != own.kind {
         return Err(other(String::from(own.name)));
     }
-    let (of_message, of_frame) = split(message, fields);
+    let (of_message, of_frame) = split(message, fields, flow);
     let (mut bindings, mut differences) = (Vec::new(), Vec::new());
     let has_header = has_header(message, fields, service(message, mad));
     for given in &of_message {

@@ -10,14 +10,15 @@ mod talks;
 #[cfg(test)]
 mod tests;
 
+use ferroce_stack::GidEntry;
 use ferroce_stack::mad::message::MAD_LEN;
 use ferroce_stack::verbs::GSI_QKEY;
 use ferroce_stack::wire::{CmMessage, Packet, Transport};
 
-use super::Flow;
 use super::judge::Findings;
+use super::{FieldError, Flow};
 use crate::ast::Word;
-use crate::value::Given;
+use crate::value::{Datum, Given};
 use message::{COMMON, HEADER, Message};
 
 pub(super) use build::{build, check};
@@ -35,14 +36,45 @@ pub fn is_datagram(frame: &Word) -> bool {
 }
 
 /// The flow between both QP1s.
-pub fn flow(target: ferroce_stack::GidEntry, peer: ferroce_stack::GidEntry) -> Flow {
+pub fn flow(target: GidEntry, peer: GidEntry, peer_guid: u64) -> Flow {
     let flow = Flow::new(target, peer, Transport::Ud);
-    Flow { target_qpn: GSI, peer_qpn: GSI, qkey: GSI_QKEY, ..flow }
+    Flow { target_qpn: GSI, peer_qpn: GSI, qkey: GSI_QKEY, peer_guid, ..flow }
 }
 
 /// The datagram in a frame, if there is one.
 fn datagram<'a>(packet: &Packet<'a>) -> Option<&'a [u8; MAD_LEN]> {
     packet.payload.try_into().ok()
+}
+
+/// The frame in which the peer sends a datagram of this flow.
+///
+/// # Errors
+/// None that a datagram can have.
+pub fn frame(mad: &[u8; MAD_LEN], flow: &Flow) -> Result<Vec<u8>, FieldError> {
+    let word = |value: &str| Word { value: String::from(value), line: 0, column: 0 };
+    let fields = [
+        Given { name: word("psn"), datum: Datum::Number(0) },
+        Given { name: word("payload"), datum: Datum::Bytes(mad.to_vec()) },
+    ];
+    super::build(&word("send-only"), &fields, flow)
+}
+
+/// The datagram that a frame of this flow's target brings, if it is right.
+pub fn received<'a>(frame: &'a [u8], flow: &Flow) -> Option<&'a [u8; MAD_LEN]> {
+    let packet = Packet::parse(frame).ok()?;
+    let is_of_target = packet.headers.net.source() == flow.target.gid;
+    datagram(&packet).filter(|_| is_of_target)
+}
+
+/// The communication ID that a datagram's sender has given itself, or its question; 0 if it says none
+/// of its own.
+pub fn sender_id(frame: &[u8]) -> Option<u32> {
+    let packet = Packet::parse(frame).ok()?;
+    let mad = datagram(&packet)?;
+    if Message::of(mad).kind == Some(CmMessage::SidrRep) {
+        return Some(0);
+    }
+    mad.get(HEADER..)?.first_chunk().map(|id| u32::from_be_bytes(*id))
 }
 
 /// The frame that carries datagrams.

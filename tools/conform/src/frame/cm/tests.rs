@@ -45,7 +45,7 @@ fn both() -> Flow {
         mac: Mac([2, 0, 0, 0, 0, host]),
         vlan: None,
     };
-    flow(entry(1), entry(2))
+    flow(entry(1), entry(2), 2)
 }
 
 fn mad_of(frame: &[u8]) -> [u8; MAD_LEN] {
