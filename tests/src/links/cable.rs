@@ -60,6 +60,8 @@ impl Side {
 pub struct Cable {
     /// Two processes, in whose network namespaces the hosts are.
     holders: [Running; 2],
+    /// Another, where a switch is in the middle of the cable under test.
+    switch: Option<Running>,
     fabric: Fabric,
 }
 
@@ -78,6 +80,44 @@ impl Cable {
     /// # Panics
     /// As [`Cable::new`].
     pub fn with(properties: &[&str]) -> Option<Cable> {
+        let cable = Cable::hosts()?;
+        let [server, client] = &cable.holders;
+        cable.join((server, "roce0"), (client, "roce1"), properties);
+        cable.plug_in();
+        Some(cable)
+    }
+
+    /// As [`Cable::new`], with a switch in the middle of the cable under test.
+    ///
+    /// # Panics
+    /// As [`Cable::new`].
+    pub fn through_switch() -> Option<Cable> {
+        let mut cable = Cable::hosts()?;
+        let switch = holder_beside(&cable.holders[0]);
+        for side in Side::BOTH {
+            let host = &cable.holders[side as usize];
+            cable.join((host, side.interface()), (&switch, Cable::port(side)), &[]);
+        }
+        cable.ip_at(&switch, &["link", "add", "br0", "type", "bridge", "mcast_snooping", "0"]);
+        for port in Side::BOTH.map(Cable::port) {
+            cable.ip_at(&switch, &["link", "set", port, "master", "br0", "up"]);
+        }
+        cable.ip_at(&switch, &["link", "set", "br0", "up"]);
+        cable.switch = Some(switch);
+        cable.plug_in();
+        Some(cable)
+    }
+
+    /// The switch's interface to a host.
+    pub fn port(side: Side) -> &'static str {
+        match side {
+            Side::Server => "port0",
+            Side::Client => "port1",
+        }
+    }
+
+    /// The hosts, joined for TCP alone.
+    fn hosts() -> Option<Cable> {
         let mut unshare = Command::new("unshare");
         unshare.args(if is_root() { &["-n"][..] } else { &["-rn"] });
         let trial = limited(Command::new("unshare").args(unshare.get_args()).arg("true"));
@@ -90,40 +130,42 @@ impl Cable {
         let fabric = Fabric::new();
         let mut first = Running::start_within(unshare.args(["sleep", "600"]), LIFE);
         is_apart(&mut first);
-        let mut command = enter(&first);
-        command.args(["unshare", "-n", "sleep", "600"]);
-        let mut second = Running::start_within(&mut command, LIFE);
-        is_apart(&mut second);
-        let cable = Cable { holders: [first, second], fabric };
-        cable.lay("roce0", "roce1", properties, [Side::ipv4, Side::ipv6]);
-        cable.lay("tcp0", "tcp1", &[], [Side::tcp, Side::tcp]);
+        let second = holder_beside(&first);
+        let cable = Cable { holders: [first, second], switch: None, fabric };
+        let [server, client] = &cable.holders;
+        cable.join((server, "tcp0"), (client, "tcp1"), &[]);
+        for (side, name) in [(Side::Server, "tcp0"), (Side::Client, "tcp1")] {
+            cable.set_up(side, name, &[side.tcp()]);
+            cable.ip(side, &["link", "set", "lo", "up"]);
+        }
         Some(cable)
     }
 
-    /// Connects the hosts by another pair of interfaces with these addresses.
-    fn lay(
-        &self,
-        server: &str,
-        client: &str,
-        properties: &[&str],
-        addresses: [fn(Side) -> &'static str; 2],
-    ) {
-        let other = self.holders[1].id().to_string();
-        let first = [&["link", "add", server], properties, &["type", "veth"]].concat();
-        let second = [&["peer", "name", client], properties, &["netns", &other]].concat();
-        self.ip(Side::Server, &[first, second].concat());
-        for (side, name) in [(Side::Server, server), (Side::Client, client)] {
-            for address in addresses.map(|of| of(side)) {
-                let (len, nodad) = match address.contains(':') {
-                    true => ("64", &["nodad"][..]),
-                    false => ("24", &[][..]),
-                };
-                let address = format!("{address}/{len}");
-                self.ip(side, &[&["address", "replace", &address, "dev", name], nodad].concat());
-            }
-            self.ip(side, &["link", "set", name, "up"]);
-            self.ip(side, &["link", "set", "lo", "up"]);
+    /// Connects two namespaces by a pair of interfaces of these names and properties.
+    fn join(&self, from: (&Running, &str), to: (&Running, &str), properties: &[&str]) {
+        let other = to.0.id().to_string();
+        let first = [&["link", "add", from.1], properties, &["type", "veth"]].concat();
+        let second = [&["peer", "name", to.1], properties, &["netns", &other]].concat();
+        self.ip_at(from.0, &[first, second].concat());
+    }
+
+    /// Sets up the hosts' ends of the cable under test.
+    fn plug_in(&self) {
+        for side in Side::BOTH {
+            self.set_up(side, side.interface(), &[side.ipv4(), side.ipv6()]);
         }
+    }
+
+    fn set_up(&self, side: Side, name: &str, addresses: &[&str]) {
+        for address in addresses {
+            let (len, nodad) = match address.contains(':') {
+                true => ("64", &["nodad"][..]),
+                false => ("24", &[][..]),
+            };
+            let address = format!("{address}/{len}");
+            self.ip(side, &[&["address", "replace", &address, "dev", name], nodad].concat());
+        }
+        self.ip(side, &["link", "set", name, "up"]);
     }
 
     /// Runs `ip` on a host.
@@ -131,17 +173,35 @@ impl Cable {
     /// # Panics
     /// If that fails.
     pub fn ip(&self, side: Side, arguments: &[&str]) -> String {
-        let ended = limited(self.on(side, Path::new("ip")).args(arguments));
+        self.ip_at(&self.holders[side as usize], arguments)
+    }
+
+    fn ip_at(&self, holder: &Running, arguments: &[&str]) -> String {
+        let ended = limited(self.at(holder, Path::new("ip")).args(arguments));
         ended.check().unwrap_or_else(|error| panic!("{error}"));
         ended.out
     }
 
     /// A program on a host, with the settings of that host's fabric.
     pub fn on(&self, side: Side, program: &Path) -> Command {
-        let entered = enter(&self.holders[side as usize]);
+        let mut command = self.at(&self.holders[side as usize], program);
+        command.env("FERROCE_FABRIC", self.fabric_of(side));
+        command
+    }
+
+    /// A program on the switch.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn at_switch(&self, program: &Path) -> Command {
+        self.at(self.switch.as_ref().expect("a cable through a switch"), program)
+    }
+
+    /// A program in the namespaces of a process.
+    fn at(&self, holder: &Running, program: &Path) -> Command {
+        let entered = enter(holder);
         let mut command = self.fabric.command(Path::new(entered.get_program()));
         command.args(entered.get_args()).arg(program);
-        command.env("FERROCE_FABRIC", self.fabric_of(side));
         command
     }
 
@@ -175,10 +235,19 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        for holder in &self.holders {
+        for holder in self.holders.iter().chain(&self.switch) {
             holder.kill();
         }
     }
+}
+
+/// A process in a network namespace of its own, otherwise where `holder` is.
+fn holder_beside(holder: &Running) -> Running {
+    let mut command = enter(holder);
+    command.args(["unshare", "-n", "sleep", "600"]);
+    let mut beside = Running::start_within(&mut command, LIFE);
+    is_apart(&mut beside);
+    beside
 }
 
 /// A command that continues in the namespaces of a process.

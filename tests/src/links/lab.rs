@@ -92,6 +92,11 @@ impl Lab {
         let mut set = lab.host(Path::new("ip"));
         let set = set.args(["link", "set", Lab::INTERFACE, "mtu", &mtu_text]);
         Running::start(set).wait().check().unwrap_or_else(|error| panic!("{error}"));
+        // The bridge of the wire answers as well who has this address, and is not heard again of
+        // what is then sent to it.
+        let mut answer = lab.host(Path::new("sysctl"));
+        let answer = answer.args(["-q", "-w", "net.ipv4.conf.all.arp_ignore=1"]);
+        Running::start(answer).wait().check().unwrap_or_else(|error| panic!("{error}"));
         Some(lab)
     }
 

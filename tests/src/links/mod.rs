@@ -8,11 +8,13 @@
 mod cable;
 mod gateway;
 mod lab;
+mod marker;
 mod peers;
 mod setup;
 
 pub use cable::{Cable, Side};
 pub use gateway::{Gateway, has_lost};
 pub use lab::{Kernel, Lab};
+pub use marker::{Marked, Marker};
 pub use peers::Peers;
 pub use setup::Setup;

@@ -79,7 +79,8 @@ class Side:
         psn = random.SystemRandom().randrange(1 << 24)
         own = dict(qpn=self.qp.qp_num, psn=psn, gid=gid, addr=self.memory.buf, rkey=self.memory.rkey)
         self.peer = peer = self.link.swap(own)
-        route = GlobalRoute(dgid=GID(peer["gid"]), sgid_index=options.gid, hop_limit=64)
+        route = GlobalRoute(dgid=GID(peer["gid"]), sgid_index=options.gid, hop_limit=64,
+                            traffic_class=options.tclass)
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = ACCESS
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
@@ -261,7 +262,7 @@ def counted(options, name):
 SITUATIONS = {run.__name__: run for run in (transfer, late, never, wrong_key, too_long, destroyed)}
 
 DEFAULTS = dict(mtu=1024, op="send", size=10000, count=8, depth=8, timeout=17, retry=7, rnr_retry=7,
-                rnr_timer=14, requester="here")
+                rnr_timer=14, tclass=0, requester="here")
 
 
 def run(line, own, link):
@@ -271,13 +272,13 @@ def run(line, own, link):
     given = {key: int(value) if value.isdigit() else value for key, value in given.items()}
     options = argparse.Namespace(**{**DEFAULTS, **vars(own), **given})
     options.responds = (options.requester == "here") != options.is_here
-    tells = hasattr(options, "tell") and options.stat
-    before = counted(options, options.tell) if tells else 0
+    told = options.tell.split(",") if hasattr(options, "tell") and options.stat else []
+    before = {name: counted(options, name) for name in told}
     side = Side(options, link)
     SITUATIONS[name](side)
     link.swap()
-    if tells:
-        print(options.tell, counted(options, options.tell) - before, flush=True)
+    for name in told:
+        print(name, counted(options, name) - before[name], flush=True)
     # The QP answers until the other side has all it needs.
     link.swap()
 

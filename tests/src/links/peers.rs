@@ -39,6 +39,14 @@ impl Peers {
     /// # Panics
     /// If they do not start.
     pub fn start(lab: &Lab) -> Peers {
+        Peers::start_with(lab, &[])
+    }
+
+    /// As [`Peers::start`], with these flags of `ferroce run` for this side.
+    ///
+    /// # Panics
+    /// As [`Peers::start`].
+    pub fn start_with(lab: &Lab, flags: &[&str]) -> Peers {
         let script = lab.home().join("peer.py");
         std::fs::write(&script, SCRIPT).expect("a folder of ours");
         let port = free_port().to_string();
@@ -47,7 +55,7 @@ impl Peers {
         let mut there = Running::start_within(&mut there, LIFE);
         there.wait_for(|_| lab.guest_listens(port.parse().expect("a number")));
         let mut here: Command = lab.ferroce();
-        here.args(["run", "--", PYTHON]).arg(script);
+        here.arg("run").args(flags).args(["--", PYTHON]).arg(script);
         here.args(["--device", "ferroce0", "--port", &port, "--peer", Lab::GUEST, "--stat"]);
         let (mut here, input) =
             Running::start_with_input(here.arg(&Installed::get().ferroce), LIFE);

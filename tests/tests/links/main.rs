@@ -9,6 +9,7 @@ mod conform;
 mod connections;
 mod flood;
 mod interop;
+mod marked;
 mod placed;
 mod port;
 mod situations;
