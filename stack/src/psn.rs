@@ -35,9 +35,14 @@ impl Psn {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
+    /// How many PSNs there are from `first` up to `self`: 0 to 2^24 - 1.
+    pub const fn since(self, first: Psn) -> u32 {
+        self.0.wrapping_sub(first.0) & MASK
+    }
+
     /// Whether `self` lies in `first..first + count`.
     pub const fn is_within(self, first: Psn, count: u32) -> bool {
-        self.0.wrapping_sub(first.0) & MASK < count
+        self.since(first) < count
     }
 }
 
@@ -69,6 +74,7 @@ mod tests {
         assert!(!Psn::new(2).is_within(first, 4));
         assert!(!Psn::new(0xff_fffd).is_within(first, 4));
         assert_eq!(first.advance(3), Psn::new(1));
+        assert_eq!((Psn::new(1).since(first), first.since(Psn::new(1))), (3, 0xff_fffd));
         assert_eq!(Psn::new(0).previous(), Psn::new(0xff_ffff));
     }
 }

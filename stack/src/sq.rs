@@ -55,7 +55,7 @@ enum DataAt {
 impl SendWqe {
     /// PSNs from its first to `psn`, modulo 2^24.
     pub fn offset_of(&self, psn: Psn) -> u32 {
-        psn.value().wrapping_sub(self.first_psn.value()) & 0xff_ffff
+        psn.since(self.first_psn)
     }
 
     pub fn wc_opcode(&self) -> WcOpcode {

@@ -92,7 +92,7 @@ impl Qp {
     /// that is up now has failed, and the QP with it.
     fn acknowledged_before(&mut self, env: &mut Env, psn: Psn) -> bool {
         let una = self.requester.una_psn;
-        let acked = psn.value().wrapping_sub(una.value()) & 0xff_ffff;
+        let acked = psn.since(una);
         let awaited = self.awaited().filter(|awaited| awaited.psn.is_within(una, acked));
         match awaited {
             None => {

@@ -165,7 +165,7 @@ impl Qp {
     #[inline]
     pub(super) fn note_acked(&mut self, now: Instant, una: Psn, psn: Psn) {
         let Some(limiter) = &mut self.limiter else { return };
-        limiter.acked(now, psn, psn.value().wrapping_sub(una.value()) & 0xff_ffff);
+        limiter.acked(now, psn, psn.since(una));
     }
 
     /// Packets were lost.

@@ -139,7 +139,7 @@ impl Qp {
     /// Whether a READ asks again for the end, or a part, of the one on record.
     fn is_part_of(&self, record: &Record, whole: &Reth, psn: Psn, part: &Reth) -> bool {
         let mtu = self.attr.path_mtu.bytes() as u64;
-        let skipped = psn.value().wrapping_sub(record.psn.value()) & 0xff_ffff;
+        let skipped = psn.since(record.psn);
         let skipped_bytes = u64::from(skipped) * mtu;
         part.rkey == whole.rkey
             && part.va == whole.va.wrapping_add(skipped_bytes)

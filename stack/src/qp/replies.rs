@@ -60,14 +60,30 @@ pub(super) struct ReadReply {
 }
 
 /// One response packet.
-struct Response {
-    kind: Kind,
-    position: Position,
-    psn: Psn,
-    ext: Extensions,
-    payload_len: usize,
-    /// The memory its payload comes from.
-    read: Option<RemoteClaim>,
+pub(super) struct Response<'a> {
+    pub kind: Kind,
+    pub position: Position,
+    pub psn: Psn,
+    pub ext: Extensions,
+    pub payload: Payload<'a>,
+}
+
+/// Where the payload of a response comes from.
+pub(super) enum Payload<'a> {
+    Bytes(&'a [u8]),
+    /// So many bytes of what a READ asks for, if it may.
+    Memory(Option<RemoteClaim>, usize),
+}
+
+impl Payload<'_> {
+    const NONE: Payload<'static> = Payload::Bytes(&[]);
+
+    fn len(&self) -> usize {
+        match self {
+            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Memory(_, len) => *len,
+        }
+    }
 }
 
 impl Reply {
@@ -235,7 +251,7 @@ impl Qp {
         };
         self.replies.queue.pop_front();
         let position = Position::Only;
-        let response = Response { kind, position, psn, ext, payload_len: 0, read: None };
+        let response = Response { kind, position, psn, ext, payload: Payload::NONE };
         self.emit_reply(env, frame, &response).ok()
     }
 
@@ -267,8 +283,8 @@ impl Qp {
             access: Access::REMOTE_READ,
         });
         let kind = Kind::ReadResponse;
-        let response =
-            Response { kind, position, psn: read.psn, ext, payload_len, read: read_part };
+        let payload = Payload::Memory(read_part, payload_len);
+        let response = Response { kind, position, psn: read.psn, ext, payload };
         match self.emit_reply(env, frame, &response) {
             Ok(frame_len) => {
                 self.advance_read(read, payload_len, last);
@@ -285,8 +301,7 @@ impl Qp {
                 self.fail_as_responder(env, code);
                 let ext = aeth(Syndrome::nak(code), self.responder.msn);
                 let (kind, position) = (Kind::Acknowledge, Position::Only);
-                let nak =
-                    Response { kind, position, psn: read.psn, ext, payload_len: 0, read: None };
+                let nak = Response { kind, position, psn: read.psn, ext, payload: Payload::NONE };
                 self.emit_reply(env, frame, &nak).ok()
             }
         }
@@ -310,32 +325,37 @@ impl Qp {
         self.enter_error(env.shared);
     }
 
-    fn emit_reply(
+    pub(super) fn emit_reply(
         &mut self,
         env: &mut Env,
         frame: &mut [u8],
-        response: &Response,
+        response: &Response<'_>,
     ) -> Result<usize, NakCode> {
         let path = self.path.as_ref().ok_or(NakCode::RemoteOperational)?;
         let (kind, position) = (response.kind, response.position);
         let transport = self.transport().ok_or(NakCode::RemoteOperational)?;
         let opcode = Opcode::encode(transport, kind, position, Suffix::None)
             .ok_or(NakCode::RemoteOperational)?;
-        let payload_len = response.payload_len;
+        let payload_len = response.payload.len();
         let reserved7 = self.recovery.answer_mark();
         let bth = Bth { reserved7, ..self.bth(opcode, response.psn, payload_len) };
         let ident = env.shared.next_ident();
         let layout = path.emit(frame, &bth, &response.ext, payload_len, ident);
-        if payload_len > 0 {
-            let claim = response.read.ok_or(NakCode::RemoteAccess)?;
-            let span = env.shared.regions.remote(&claim).map_err(|_| NakCode::RemoteAccess)?;
-            let out = &mut frame[layout.payload..layout.payload + payload_len];
-            env.memory.read(span, out).map_err(|_| NakCode::RemoteOperational)?;
+        let out = &mut frame[layout.payload..layout.payload + payload_len];
+        match response.payload {
+            Payload::Bytes(bytes) => out.copy_from_slice(bytes),
+            Payload::Memory(_, 0) => {}
+            Payload::Memory(claim, _) => {
+                let claim = claim.ok_or(NakCode::RemoteAccess)?;
+                let span = env.shared.regions.remote(&claim).map_err(|_| NakCode::RemoteAccess)?;
+                env.memory.read(span, out).map_err(|_| NakCode::RemoteOperational)?;
+            }
         }
         env.shared.counters.sent_pkts += 1;
         self.counters.sent_pkts += 1;
         let len = seal(frame, &layout, payload_len);
-        self.note_reply(env.now, &mut frame[..len], response.read.is_some());
+        let is_read = matches!(response.payload, Payload::Memory(Some(_), _));
+        self.note_reply(env.now, &mut frame[..len], is_read);
         Ok(len)
     }
 

@@ -55,7 +55,7 @@ impl Requester {
     /// PSNs sent and not acknowledged.
     #[inline]
     pub fn outstanding(&self) -> u32 {
-        self.next_psn.value().wrapping_sub(self.una_psn.value()) & 0xff_ffff
+        self.next_psn.since(self.una_psn)
     }
 
     /// The next packet asks for an ACK.

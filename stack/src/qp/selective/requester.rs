@@ -103,8 +103,8 @@ impl Qp {
         let mut ranges = told.map(|told| {
             let mut from = psn;
             PsnRange::parse_all(told).take_while(move |range| {
-                let left = next_psn.value().wrapping_sub(from.value()) & 0xff_ffff;
-                let offset = range.first.value().wrapping_sub(from.value()) & 0xff_ffff;
+                let left = next_psn.since(from);
+                let offset = range.first.since(from);
                 from = range.first.advance(range.count);
                 (1..left).contains(&offset) && (1..=left - offset).contains(&range.count)
             })
@@ -360,7 +360,7 @@ impl Qp {
             return if is_answer { Step::Skip(after(wqe)) } else { Step::Send(index, packet, 0) };
         }
         let packet = packet.max(wqe.responded);
-        let hole_end = end.value().wrapping_sub(wqe.first_psn.value()) & 0xff_ffff;
+        let hole_end = end.since(wqe.first_psn);
         let until = if is_answer { hole_end.min(wqe.psn_count) } else { wqe.psn_count };
         if packet >= until { Step::Skip(after(wqe)) } else { Step::Send(index, packet, until) }
     }

@@ -1,14 +1,12 @@
 //! The responder's part: requests ahead of the expected one are kept, the peer is told of them by
 //! the payload of sequence NAKs, and they are handled in their turn.
 
-use super::super::replies::{Reply, aeth};
+use super::super::replies::{Payload, Reply, Response, aeth};
 use super::super::{Env, Qp, Shared};
 use super::stash::Kept;
 use crate::discard::Discard;
 use crate::psn::Psn;
-use crate::wire::{
-    Bth, Kind, NakCode, Opcode, OpcodeInfo, Packet, Position, PsnRange, Suffix, Syndrome, seal,
-};
+use crate::wire::{Kind, NakCode, OpcodeInfo, Packet, Position, PsnRange, Syndrome};
 
 const GAP: Syndrome = Syndrome::nak(NakCode::PsnSequence);
 
@@ -125,15 +123,13 @@ impl Qp {
             range.emit(&mut payload[len..]);
             len += PsnRange::LEN;
         }
-        let opcode =
-            Opcode::encode(self.transport()?, Kind::Acknowledge, Position::Only, Suffix::None)?;
-        let reserved7 = self.recovery.answer_mark();
-        let bth = Bth { reserved7, ..self.bth(opcode, psn, len) };
-        let ident = env.shared.next_ident();
-        let layout = self.path.as_ref()?.emit(frame, &bth, &aeth(syndrome, msn), len, ident);
-        frame[layout.payload..layout.payload + len].copy_from_slice(&payload[..len]);
-        env.shared.counters.sent_pkts += 1;
-        self.counters.sent_pkts += 1;
-        Some(seal(frame, &layout, len))
+        let response = Response {
+            kind: Kind::Acknowledge,
+            position: Position::Only,
+            psn,
+            ext: aeth(syndrome, msn),
+            payload: Payload::Bytes(&payload[..len]),
+        };
+        self.emit_reply(env, frame, &response).ok()
     }
 }
