@@ -2,6 +2,8 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
+use ferroce_stack::verbs::WcStatus;
+
 /// `enum ibv_node_type`.
 pub(crate) extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
     let name: &CStr = match node_type {
@@ -61,34 +63,8 @@ pub(crate) extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
 
 /// `enum ibv_wc_status`.
 pub(crate) extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
-    let name: &CStr = match status {
-        0 => c"success",
-        1 => c"local length error",
-        2 => c"local QP operation error",
-        3 => c"local EE context operation error",
-        4 => c"local protection error",
-        5 => c"Work Request Flushed Error",
-        6 => c"memory management operation error",
-        7 => c"bad response error",
-        8 => c"local access error",
-        9 => c"remote invalid request error",
-        10 => c"remote access error",
-        11 => c"remote operation error",
-        12 => c"transport retry counter exceeded",
-        13 => c"RNR retry counter exceeded",
-        14 => c"local RDD violation error",
-        15 => c"remote invalid RD request",
-        16 => c"aborted error",
-        17 => c"invalid EE context number",
-        18 => c"invalid EE context state",
-        19 => c"fatal error",
-        20 => c"response timeout error",
-        21 => c"general error",
-        22 => c"TM error",
-        23 => c"TM software rendezvous",
-        _ => c"unknown",
-    };
-    name.as_ptr()
+    let known = usize::try_from(status).ok().and_then(|status| WcStatus::TEXTS.get(status));
+    known.copied().unwrap_or(c"unknown").as_ptr()
 }
 
 /// `enum rdma_cm_event_type`.

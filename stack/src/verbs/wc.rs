@@ -1,5 +1,7 @@
 //! Completions and events (IBA 11.4.2, 11.6).
 
+use std::ffi::CStr;
+
 use super::{Cq, Qpn, Srq};
 
 /// Outcome of a work request (IBA 11.6.2).
@@ -54,6 +56,41 @@ pub enum WcStatus {
     TmErr = 22,
     /// Tag matching only.
     TmRndvIncomplete = 23,
+}
+
+impl WcStatus {
+    /// What `ibv_wc_status_str` says of each, by its number.
+    pub const TEXTS: [&'static CStr; 24] = [
+        c"success",
+        c"local length error",
+        c"local QP operation error",
+        c"local EE context operation error",
+        c"local protection error",
+        c"Work Request Flushed Error",
+        c"memory management operation error",
+        c"bad response error",
+        c"local access error",
+        c"remote invalid request error",
+        c"remote access error",
+        c"remote operation error",
+        c"transport retry counter exceeded",
+        c"RNR retry counter exceeded",
+        c"local RDD violation error",
+        c"remote invalid RD request",
+        c"aborted error",
+        c"invalid EE context number",
+        c"invalid EE context state",
+        c"fatal error",
+        c"response timeout error",
+        c"general error",
+        c"TM error",
+        c"TM software rendezvous",
+    ];
+
+    /// What `ibv_wc_status_str` says of it.
+    pub const fn text(self) -> &'static CStr {
+        WcStatus::TEXTS[self as usize]
+    }
 }
 
 /// What completed (`IBV_WC_*`).

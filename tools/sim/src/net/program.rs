@@ -410,7 +410,7 @@ impl Network<'_> {
                 let end = 2 * pair + usize::from(post.is_answer);
                 self.programs.ends[end].held -= 1;
                 if wc.status != WcStatus::Success {
-                    self.fail(post.flow, status_text(wc.status).to_string());
+                    self.fail(post.flow, wc.status.text().to_string_lossy().into_owned());
                 } else if !matches!(self.plan.flows[post.flow as usize].verb, Verb::Request(_)) {
                     self.complete_message(post.flow);
                 }
@@ -466,27 +466,6 @@ impl Network<'_> {
             flow.record.failed = Some(why);
             self.programs.over += 1;
         }
-    }
-}
-
-/// As `ibv_wc_status_str` has it.
-fn status_text(status: WcStatus) -> &'static str {
-    match status {
-        WcStatus::Success => "success",
-        WcStatus::LocLenErr => "local length error",
-        WcStatus::LocQpOpErr => "local QP operation error",
-        WcStatus::LocProtErr => "local protection error",
-        WcStatus::WrFlushErr => "Work Request Flushed Error",
-        WcStatus::BadRespErr => "bad response error",
-        WcStatus::LocAccessErr => "local access error",
-        WcStatus::RemInvReqErr => "remote invalid request error",
-        WcStatus::RemAccessErr => "remote access error",
-        WcStatus::RemOpErr => "remote operation error",
-        WcStatus::RetryExcErr => "transport retry counter exceeded",
-        WcStatus::RnrRetryExcErr => "RNR retry counter exceeded",
-        WcStatus::RemAbortErr => "aborted error",
-        WcStatus::FatalErr => "fatal error",
-        _ => "general error",
     }
 }
 
