@@ -29,6 +29,16 @@ impl Core {
         Ok(Guard { inner, unlocked: Unlocked(self) })
     }
 
+    /// The lock alone, unless somebody has it.
+    #[inline]
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// As [`lock`](Core::lock), for who changes nothing and drives right behind.
     pub(super) fn visit(&self) -> Result<MutexGuard<'_, Inner>, VerbsError> {
         if !self.is_here() {
@@ -64,11 +74,7 @@ impl Core {
         memory::admit_faults();
         let mut driven = Driven::Idle;
         for _ in 0..LAPS {
-            let mut inner = match self.inner.try_lock() {
-                Ok(inner) => inner,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return Driven::Busy,
-            };
+            let Some(mut inner) = self.try_lock() else { return Driven::Busy };
             inner.see_arrivals();
             inner.drain(&self.doorbells);
             match (inner.batch(driver), driven) {

@@ -2,7 +2,7 @@
 //! held back ([`answers`](super::answers)) would never leave, and a peer that is in order would see
 //! its last message fail.
 
-use std::sync::{Arc, Mutex, Once, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Once, Weak};
 
 use super::Core;
 use super::batch::Driver;
@@ -25,11 +25,7 @@ pub(super) fn watch(core: &Arc<Core>) {
 extern "C" fn pay() {
     let Ok(watched) = WATCHED.try_lock() else { return };
     for core in watched.iter().filter_map(Weak::upgrade).filter(|core| core.is_here()) {
-        let mut inner = match core.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => continue,
-        };
+        let Some(mut inner) = core.try_lock() else { continue };
         inner.device.release_ack();
         inner.batch(Driver::Other);
     }

@@ -1,7 +1,7 @@
 //! The background thread, and waiting for a completion channel.
 
 use std::io;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use super::batch::Driver;
@@ -26,11 +26,7 @@ pub(super) fn spawn(core: Arc<Core>) -> io::Result<JoinHandle<()>> {
 impl Core {
     /// What there is to do, without doing it.
     fn look(&self) -> Look {
-        let mut inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Look::Busy,
-        };
+        let Some(mut inner) = self.try_lock() else { return Look::Busy };
         let now = sys::now_ns();
         let deadline_ns = inner.next_timeout().map_or(u64::MAX, |at| at.nanos());
         let is_due = deadline_ns <= now || inner.is_asked() || inner.member.has_news();
