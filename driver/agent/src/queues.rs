@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use std::cell::Cell;
 
-use ferroce_conform::target::Reply;
+use ferroce_conform::target::{FIRST_XRC_DOMAIN, Reply};
 use ferroce_verbs_layout::{
     IbvCq, IbvSrq, IbvSrqAttr, IbvSrqInitAttr, IbvSrqInitAttrEx, IbvXrcd, IbvXrcdInitAttr, zeroed,
 };
@@ -12,9 +12,6 @@ use crate::device::extended;
 use crate::error::{CallError, STALE, UNSUPPORTED, check, made};
 use crate::qp::SGES;
 use crate::scenario::Scenario;
-
-/// The XRC domain of objects whose XRC domain is not named.
-const FIRST_XRC_DOMAIN: &str = "xrcd";
 
 /// `ibv_srq_attr_mask`.
 const SRQ_MAX_WR: c_int = 1 << 0;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use ferroce_conform::cm::CmCall;
-use ferroce_conform::target::{Call, Reply, SendRequest};
+use ferroce_conform::target::{Call, FIRST_DOMAIN, Reply, SendRequest};
 use ferroce_stack::verbs::QpType;
 use ferroce_verbs_layout::{IbvCompChannel, IbvCq, IbvGid, IbvMr, IbvMw, IbvPd, IbvXrcd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -16,9 +16,6 @@ use crate::error::{CallError, STALE, UNSUPPORTED, check, made};
 use crate::memory::Mapping;
 use crate::qp::{Path, Qp};
 use crate::queues::{Cq, Srq};
-
-/// The domain of objects whose domain is not named.
-const FIRST_DOMAIN: &str = "pd";
 
 /// Entries of the completion queue that has no name, if the device takes so many.
 const COMPLETIONS: c_int = 4096;

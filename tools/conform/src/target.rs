@@ -65,6 +65,12 @@ pub struct Description {
     pub features: Vec<String>,
 }
 
+/// The protection domain of objects for which no other is named: it is there when it is needed.
+pub const FIRST_DOMAIN: &str = "pd";
+
+/// The XRC domain of objects for which no other is named: it is there when it is needed.
+pub const FIRST_XRC_DOMAIN: &str = "xrcd";
+
 /// The feature of a target that offers selective repeat: it marks its requests. Towards the peer
 /// that we play, which never does, nothing else may differ.
 pub const SELECTIVE_REPEAT: &str = "selective-repeat";

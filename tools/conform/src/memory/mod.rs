@@ -21,8 +21,8 @@ use ferroce_stack::wire::Mac;
 use ferroce_stack::{Config, Device, GidEntry, GidType, LossRecovery};
 
 use crate::target::{
-    self, Broken, Call, Completion, Description, Object, Observation, Reply, SELECTIVE_REPEAT,
-    Target,
+    self, Broken, Call, Completion, Description, FIRST_DOMAIN, Object, Observation, Reply,
+    SELECTIVE_REPEAT, Target,
 };
 use crate::words;
 use cm::Services;
@@ -239,7 +239,7 @@ impl MemoryTarget {
         self.services = None;
         self.happened.clear();
         if let Ok(pd) = self.device.alloc_pd() {
-            self.objects.pds.push((String::from("pd"), pd));
+            self.objects.pds.push((String::from(FIRST_DOMAIN), pd));
         }
         while self.device.poll_event().is_some() {}
     }

@@ -5,10 +5,7 @@ use ferroce_stack::verbs::{Cq, Srq, Xrcd};
 
 use super::calls::{Outcome, found};
 use super::{CQE, MemoryTarget, NamedCq, SGES, find};
-use crate::target::{Call, Reply};
-
-/// The XRC domain of objects whose XRC domain is not named.
-const FIRST_XRC_DOMAIN: &str = "xrcd";
+use crate::target::{Call, FIRST_XRC_DOMAIN, Reply};
 
 impl MemoryTarget {
     pub(super) fn carry_out_queue(&mut self, call: &Call) -> Outcome<Reply> {

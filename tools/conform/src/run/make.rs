@@ -1,7 +1,7 @@
 //! Objects of the target are made, and QPs brought to their state.
 
 use crate::ast::{Field, Statement, Value, Word};
-use crate::target::{Call, QpAttributes, QpMake, Reply};
+use crate::target::{Call, FIRST_DOMAIN, QpAttributes, QpMake, Reply};
 
 use super::failure::{ScriptError, Step, Stop, difference};
 use super::given::{Fields, narrow};
@@ -10,9 +10,6 @@ use super::scope::{Memory, Object, ObjectKind};
 use super::stage::Stage;
 use super::state::unsuitable;
 use super::transcript::Side;
-
-/// The domain of objects for which no other is named.
-const FIRST_DOMAIN: &str = "pd";
 
 /// QPN of the peer's first QP; each is one more than the one before.
 const FIRST_PEER_QPN: u32 = 0xa001;

@@ -2,7 +2,7 @@
 
 use crate::ast::{Field, Statement, Word};
 use crate::frame::Difference;
-use crate::target::{Call, QpAttributes, Reply};
+use crate::target::{Call, FIRST_XRC_DOMAIN, QpAttributes, Reply};
 
 use super::call::Sentence;
 use super::failure::{Failure, ScriptError, Step, difference};
@@ -11,9 +11,6 @@ use super::make::access;
 use super::scope::{Object, ObjectKind};
 use super::stage::Stage;
 use super::state::{Look, unsuitable};
-
-/// The XRC domain of objects for which no other is named.
-const FIRST_XRC_DOMAIN: &str = "xrcd";
 
 impl Stage<'_> {
     pub fn make_cq(
