@@ -382,7 +382,7 @@ fn write_sweep(
 
 /// What a sweep would do, and whether each of its combinations is right.
 fn show_sweep(document: &Document, sweep: &Sweep) -> Result<()> {
-    sweep.check(document)?;
+    sweep.check::<SimError>(document)?;
     let mut out = io::stdout().lock();
     let shown = (|| {
         writeln!(

@@ -7,6 +7,9 @@ use ferroce_stack::verbs::Mtu;
 /// Traffic classes of a port: each has a queue of its own, and a higher one goes first.
 pub const CLASSES: usize = 8;
 
+/// Bytes a frame takes on a link beside its own: preamble 8, FCS 4, gap 12.
+pub const FRAMING_LEN: u64 = 24;
+
 /// A simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {

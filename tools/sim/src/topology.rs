@@ -96,6 +96,13 @@ impl Network {
         link.map_or(0, |link| link.rate)
     }
 
+    /// The rate of the hosts' fastest link, in bits per second.
+    pub fn fastest_host_rate(&self) -> u64 {
+        let is_host = |node: &Node| matches!(node, Node::Host(_));
+        let links = self.topology.links.iter().filter(|link| link.ends.iter().any(is_host));
+        links.map(|link| link.rate).max().unwrap_or(0)
+    }
+
     /// Of each host, the links on a shortest way to it from `from`; empty for `from` itself, and
     /// for a host that cannot be reached.
     pub fn paths(&self, from: usize) -> Vec<Vec<usize>> {

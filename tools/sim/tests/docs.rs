@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferroce_sim::SimError;
 use ferroce_sim::config::{Document, Setting};
 use ferroce_sim::sweep::Sweep;
 use ferroce_stack::congestion::Algorithm;
@@ -16,7 +17,7 @@ fn check(document: &Document) {
     document.experiment().unwrap_or_else(|error| panic!("{error}"));
     if let Some(spec) = document.sweep().unwrap() {
         let sweep = Sweep { axes: spec.axes, seeds: vec![1] };
-        sweep.check(document).unwrap_or_else(|error| panic!("{error}"));
+        sweep.check::<SimError>(document).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -8,7 +8,7 @@ use ferroce_stack::LossRecovery;
 use ferroce_stack::verbs::Mtu;
 
 use super::congestion;
-use super::document::{Document, Tree};
+use super::document::{Document, Tree, text};
 use super::error::{ConfigError, Problem};
 use super::networks;
 use super::schema::{File, HostKeys};
@@ -61,20 +61,15 @@ impl Document {
         let keys = self.tree()?.keys()?;
         Ok(keys.sweep.map(|sweep| SweepSpec {
             seeds: sweep.seeds,
-            axes: sweep.set.into_iter().map(|(key, values)| (key, texts(&values))).collect(),
+            axes: sweep
+                .set
+                .into_iter()
+                .map(|(key, values)| (key, values.iter().map(text).collect()))
+                .collect(),
             plot: sweep.plot,
             against: sweep.against,
         }))
     }
-}
-
-/// Values as settings have them.
-fn texts(values: &[toml::Value]) -> Vec<String> {
-    let text = |value: &toml::Value| match value {
-        toml::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    values.iter().map(text).collect()
 }
 
 fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Problem> {
@@ -148,12 +143,11 @@ fn host(keys: &File, network: &Network) -> Result<Host, Problem> {
         Problem::new("host.mtu", format!("{bytes}: expected 256, 512, 1024, 2048 or 4096"))
     })?;
     let defaults = Config::default();
-    let rates = (0..network.topology.hosts).map(|host| network.host_rate(host));
     let device = Config {
         window: within("host.window", own.window, defaults.window, 1, 1 << 22)?,
         ack_every: within("host.ack_every", own.ack_every, defaults.ack_every, 1, 1 << 22)?,
         burst: within("host.burst", own.burst, defaults.burst, 1, 1 << 16)?,
-        congestion: congestion::config(keys, rates.max().unwrap_or(0))?,
+        congestion: congestion::config(keys, network.fastest_host_rate())?,
         loss_recovery: loss_recovery(own)?,
         ..defaults
     };

@@ -3,6 +3,7 @@
 use ferroce_stack::congestion::{Algorithm, Config};
 use toml::Value;
 
+use super::document::text;
 use super::error::Problem;
 use super::schema::File;
 
@@ -64,11 +65,4 @@ fn with_parameters(
             .map_err(|error| Problem::new(format!("{key}.{name}"), error.to_string()))?;
     }
     Ok(algorithm)
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

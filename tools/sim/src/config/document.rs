@@ -231,6 +231,14 @@ fn visit(table: &DeTable<'_>, prefix: &str, each: &mut dyn FnMut(&str, Range<usi
     }
 }
 
+/// A value as settings have it.
+pub(super) fn text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 fn visit_value(value: &Spanned<DeValue<'_>>, name: &str, each: &mut dyn FnMut(&str, Range<usize>)) {
     each(name, value.span());
     match value.get_ref() {

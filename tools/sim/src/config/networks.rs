@@ -1,7 +1,7 @@
 //! `[topology]`.
 
 use super::error::Problem;
-use super::schema::{LinkKeys, TopologyKeys};
+use super::schema::{Kinds, LinkKeys, TopologyKeys, kind_of};
 use super::units::{Rate, Time};
 use crate::plan::{Link, Node};
 use crate::topology::{self, MAX_NODES, Network, Wire};
@@ -27,7 +27,7 @@ const MAX_UPLINKS: usize = 1 << 17;
 const COMMON: &[&str] = &["kind", "rate", "delay"];
 
 /// A kind of topology and the keys it has beside the common ones.
-const KINDS: &[(&str, &[&str])] = &[
+const KINDS: Kinds = &[
     ("star", &["hosts"]),
     ("dumbbell", &["left", "right", "bottleneck-rate", "bottleneck-delay"]),
     ("leaf-spine", &["leaves", "spines", "hosts-per-leaf", "uplink-rate", "uplink-delay"]),
@@ -37,21 +37,9 @@ const KINDS: &[(&str, &[&str])] = &[
 
 /// The network that the keys describe; `present` are those that are there.
 pub(super) fn network(keys: &TopologyKeys, present: &[String]) -> Result<Network, Problem> {
-    let kind = keys.kind.as_deref().unwrap_or_default();
-    let Some((kind, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let all = KINDS.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>();
-        return Err(Problem::new("topology.kind", format!("expected one of {}", all.join(", "))));
-    };
-    let is_foreign =
-        |key: &&String| !COMMON.contains(&key.as_str()) && !own.contains(&key.as_str());
-    if let Some(key) = present.iter().find(is_foreign) {
-        return Err(Problem::new(
-            format!("topology.{key}"),
-            format!("kind \"{kind}\" has no such key: expected {}", own.join(", ")),
-        ));
-    }
+    let kind = kind_of("topology", keys.kind.as_deref(), KINDS, COMMON, present)?;
     let wire = wire("topology", ["rate", "delay"], keys.rate, keys.delay, DEFAULT)?;
-    match *kind {
+    match kind {
         "star" => Ok(topology::star(count("hosts", keys.hosts, 2)?, wire)),
         "dumbbell" => {
             let left = count("left", keys.left, 1)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::error::Problem;
 use super::units::{Amount, Hosts, Rate, Share, Size, Time};
 
 /// The file.
@@ -151,6 +152,34 @@ pub(crate) struct SweepKeys {
     pub set: BTreeMap<String, Vec<toml::Value>>,
     pub plot: Option<String>,
     pub against: Option<String>,
+}
+
+/// Kinds of a table, each with the keys it has beside the common ones.
+pub(crate) type Kinds = &'static [(&'static str, &'static [&'static str])];
+
+/// Whether the table at `place` has one of these kinds, and no key of another kind; `present` are
+/// the keys that are there.
+pub(crate) fn kind_of(
+    place: &str,
+    kind: Option<&str>,
+    kinds: Kinds,
+    common: &[&str],
+    present: &[String],
+) -> Result<&'static str, Problem> {
+    let Some((name, own)) = kinds.iter().find(|(name, _)| Some(*name) == kind) else {
+        let all = kinds.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>();
+        let message = format!("expected one of {}", all.join(", "));
+        return Err(Problem::new(format!("{place}.kind"), message));
+    };
+    let is_foreign =
+        |key: &&String| !common.contains(&key.as_str()) && !own.contains(&key.as_str());
+    match present.iter().find(is_foreign) {
+        Some(key) => Err(Problem::new(
+            format!("{place}.{key}"),
+            format!("kind \"{name}\" has no such key: expected {}", own.join(", ")),
+        )),
+        None => Ok(name),
+    }
 }
 
 #[cfg(test)]

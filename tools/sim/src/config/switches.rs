@@ -33,8 +33,7 @@ pub(super) fn switch(
     if !(1.0 / 1024.0..=1024.0).contains(&alpha) {
         return Err(Problem::new("switch.alpha", format!("{alpha}: expected 1/1024 to 1024")));
     }
-    let rates = (0..network.topology.hosts).map(|host| network.host_rate(host));
-    let ecn = ecn(&keys.ecn, rates.max().unwrap_or(0))?;
+    let ecn = ecn(&keys.ecn, network.fastest_host_rate())?;
     let marking = classes("switch.ecn.classes", &keys.ecn.classes, used)?;
     let lossless = classes("switch.pfc.classes", &keys.pfc.classes, used)?;
     let queues = lossless.iter().filter(|is_lossless| **is_lossless).count() as u64;
@@ -104,11 +103,13 @@ fn pfc(
         return Ok(None);
     }
     let topology = &network.topology;
-    let ports_of = |switch| {
-        let ends = topology.links.iter().flat_map(|link| link.ends);
-        ends.filter(|end| *end == Node::Switch(switch)).count() as u64
-    };
-    let ports = (0..topology.switches).map(ports_of).max().unwrap_or(1).max(1) * classes;
+    let mut ports = vec![0; topology.switches];
+    for end in topology.links.iter().flat_map(|link| link.ends) {
+        if let Node::Switch(switch) = end {
+            ports[switch] += 1;
+        }
+    }
+    let ports = ports.into_iter().max().unwrap_or(1).max(1) * classes;
     let needed = topology.links.iter().map(headroom).max().unwrap_or(0);
     let headroom = part("switch.pfc.headroom", keys.headroom)?.unwrap_or(needed);
     let share = (buffer / ports).saturating_sub(headroom);

@@ -6,10 +6,7 @@ use ferroce::rand::Rng;
 use super::clock::PER_NANO;
 use super::frames::{Frames, Queue};
 use crate::outcome::PortRecord;
-use crate::plan::{CLASSES, Link, Node};
-
-/// Bytes a frame takes on the link beside its own: preamble 8, FCS 4, gap 12.
-pub const FRAMING_LEN: u64 = 24;
+use crate::plan::{CLASSES, FRAMING_LEN, Link, Node};
 
 /// An end of a link.
 #[derive(Debug)]

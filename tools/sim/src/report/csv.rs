@@ -7,7 +7,7 @@ use super::Run;
 use super::flows::FlowFigures;
 use super::stats::Spread;
 use crate::outcome::Sample;
-use crate::plan::Verb;
+use crate::plan::{FRAMING_LEN, Verb};
 
 /// The most flows, and the most ports, that samples are written of.
 pub const MAX_SAMPLED: usize = 64;
@@ -91,8 +91,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     for (port, record) in run.outcome.ports.iter().enumerate() {
         let rate = experiment.plan.topology.links[port / 2].rate as f64;
         let capacity = rate * run.outcome.ended.max(1) as f64 / 8e9;
-        // Preamble, FCS and gap are on the link, too.
-        let used = (record.bytes + 24 * record.frames) as f64 / capacity;
+        let used = (record.bytes + FRAMING_LEN * record.frames) as f64 / capacity;
         writeln!(
             out,
             "{},{},{},{},{used:.4},{},{},{},{},{},{}",

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Flow, Link, Plan, Verb};
+use crate::plan::{FRAMING_LEN, Flow, Link, Plan, Verb};
 use crate::topology::Network;
 
 /// Ethernet, IPv4, UDP and BTH headers and the ICRC of each packet.
 const HEADERS: u64 = 14 + 20 + 8 + 12 + 4;
 
-/// What a frame takes on the link beside its bytes: preamble, FCS and gap.
-const FRAMING: u64 = 8 + 4 + 12;
-
 /// The least a frame takes on the link.
-const LEAST: u64 = 60 + FRAMING;
+const LEAST: u64 = 60 + FRAMING_LEN;
 
 /// RETH of the first packet of a WRITE or READ.
 const RETH: u64 = 16;
@@ -65,8 +62,8 @@ impl<'a> Ideal<'a> {
     fn transfer(&self, path: &[Link], bytes: u64, once: u64) -> f64 {
         let packets = bytes.div_ceil(self.mtu).max(1);
         let last = bytes - (packets - 1) * self.mtu;
-        let all = bytes + once + packets * (HEADERS + FRAMING);
-        let last = (last + HEADERS + FRAMING).max(LEAST);
+        let all = bytes + once + packets * (HEADERS + FRAMING_LEN);
+        let last = (last + HEADERS + FRAMING_LEN).max(LEAST);
         let slowest = path.iter().map(|link| link.rate).min().unwrap_or(1);
         let crossing: f64 = path.iter().map(|link| link.delay as f64 + time(last, link.rate)).sum();
         crossing - time(last, slowest) + time(all.max(LEAST), slowest)
@@ -75,7 +72,7 @@ impl<'a> Ideal<'a> {
 
 /// A packet without payload, all the way.
 fn control(path: &[Link], header: u64) -> f64 {
-    let bytes = (HEADERS + FRAMING + header).max(LEAST);
+    let bytes = (HEADERS + FRAMING_LEN + header).max(LEAST);
     path.iter().map(|link| link.delay as f64 + time(bytes, link.rate)).sum()
 }
 

@@ -6,7 +6,6 @@
 mod chart;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -118,7 +117,7 @@ impl Sweep {
     ///
     /// # Errors
     /// For the first that is wrong.
-    pub fn check(&self, base: &Document) -> Result<(), SweepError<Infallible>> {
+    pub fn check<E>(&self, base: &Document) -> Result<(), SweepError<E>> {
         let count = self.count();
         if count == 0 || count > MAX_RUNS {
             return Err(SweepError::Count(count));
@@ -143,11 +142,7 @@ impl Sweep {
         done: impl Fn() + Sync,
     ) -> Result<Table, SweepError<E>> {
         // All are checked before the first takes its time.
-        self.check(base).map_err(|error| match error {
-            SweepError::Count(count) => SweepError::Count(count),
-            SweepError::Config(error) => SweepError::Config(error),
-            SweepError::Run(_, never) => match never {},
-        })?;
+        self.check(base)?;
         let count = self.count();
         let next = AtomicUsize::new(0);
         let failed = AtomicBool::new(false);

@@ -7,15 +7,13 @@ mod trace;
 use std::path::Path;
 
 use ferroce::rand::Rng;
+use ferroce_stack::MAX_MESSAGE;
 
 use crate::config::error::Problem;
-use crate::config::schema::WorkloadKeys;
+use crate::config::schema::{Kinds, WorkloadKeys, kind_of};
 use crate::config::units::{Amount, Hosts, Size};
 use crate::plan::{Flow, Verb};
 use crate::topology::Network;
-
-/// The most bytes of a message.
-pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The most flows of an experiment.
 pub const MAX_FLOWS: usize = 1_000_000;
@@ -27,7 +25,7 @@ const LARGE_MESSAGE: u64 = 1 << 20;
 const COMMON: &[&str] = &["kind", "name", "start", "dscp"];
 
 /// A kind of workload and the keys it has beside the common ones.
-const KINDS: &[(&str, &[&str])] = &[
+const KINDS: Kinds = &[
     ("flows", &["spread", "size", "message", "depth", "gap", "verb", "qps", "pairs"]),
     (
         "incast",
@@ -42,11 +40,6 @@ const KINDS: &[(&str, &[&str])] = &[
     ("poisson", &["verb", "from", "to", "sizes", "load", "flows", "until", "share-qp"]),
     ("trace", &["verb", "file", "share-qp"]),
 ];
-
-/// The names of all kinds.
-pub fn kinds() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|(name, _)| *name)
-}
 
 /// What a workload is made from.
 pub(crate) struct Maker<'a> {
@@ -93,7 +86,7 @@ pub(crate) fn flows(
     let mut next_qp = 0;
     for (index, keys) in workloads.iter().enumerate() {
         let place = format!("workload[{index}]");
-        let kind = check_keys(&place, keys, &present(index))?;
+        let kind = kind_of(&place, keys.kind.as_deref(), KINDS, COMMON, &present(index))?;
         let mut maker = Maker {
             group: keys.name.clone().unwrap_or_else(|| default_name(workloads, index, kind)),
             place,
@@ -119,28 +112,6 @@ pub(crate) fn flows(
     }
     flows.sort_by_key(|flow| flow.start);
     Ok(flows)
-}
-
-/// Whether the workload has a kind, and no key of another kind.
-fn check_keys(
-    place: &str,
-    keys: &WorkloadKeys,
-    present: &[String],
-) -> Result<&'static str, Problem> {
-    let kind = keys.kind.as_deref().unwrap_or_default();
-    let Some((name, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let all = kinds().map(|kind| format!("\"{kind}\"")).collect::<Vec<_>>().join(", ");
-        return Err(Problem::new(format!("{place}.kind"), format!("expected one of {all}")));
-    };
-    let foreign =
-        present.iter().find(|key| !COMMON.contains(&key.as_str()) && !own.contains(&key.as_str()));
-    match foreign {
-        Some(key) => Err(Problem::new(
-            format!("{place}.{key}"),
-            format!("kind \"{name}\" has no such key: expected {}", own.join(", ")),
-        )),
-        None => Ok(name),
-    }
 }
 
 /// A workload without a name has that of its kind, with a number from the second of them on.
@@ -205,8 +176,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Bytes and number of a flow's messages.
-    fn messages(&self, rate: u64) -> Result<(u64, u64), Problem> {
+    /// Bytes and number of the messages of a flow from this host.
+    fn messages(&self, from: usize) -> Result<(u64, u64), Problem> {
         let message = match self.keys.message {
             Some(size) => Some(self.message("message", size)?),
             None => None,
@@ -226,6 +197,7 @@ impl Maker<'_> {
             }
             Some(Amount::Endless) => {
                 let message = message.unwrap_or(LARGE_MESSAGE);
+                let rate = self.network.host_rate(from);
                 let bytes = u128::from(rate) * u128::from(self.until) / 8_000_000_000;
                 Ok((message, (bytes / u128::from(message)) as u64 + 2))
             }
@@ -248,7 +220,7 @@ impl Maker<'_> {
 
     /// Flows between two hosts, by the keys that most kinds have.
     fn connect(&mut self, from: usize, to: usize) -> Result<(), Problem> {
-        let (message, messages) = self.messages(self.network.host_rate(from))?;
+        let (message, messages) = self.messages(from)?;
         let verb = self.verb()?;
         let depth = self.depth(2)?;
         self.add(from, to, message, messages, depth, verb)

@@ -82,7 +82,7 @@ impl Sizes {
             let (size, share) = line.split_once(',').ok_or_else(wrong)?;
             let size = size.trim().parse().map_err(|_| wrong())?;
             let share: f64 = share.trim().parse().map_err(|_| wrong())?;
-            if size > crate::workload::MAX_MESSAGE || !(0.0..=100.0).contains(&share) {
+            if size > ferroce_stack::MAX_MESSAGE || !(0.0..=100.0).contains(&share) {
                 return Err(wrong());
             }
             if points.last().is_some_and(|last| last.0 > size || last.1 > share) {

@@ -1,6 +1,8 @@
 //! Flows from a CSV file.
 
-use super::{DEFAULT_DSCP, MAX_FLOWS, MAX_MESSAGE, Maker};
+use ferroce_stack::MAX_MESSAGE;
+
+use super::{DEFAULT_DSCP, MAX_FLOWS, Maker};
 use crate::config::document::read_text;
 use crate::config::error::Problem;
 use crate::plan::Flow;
