@@ -133,6 +133,8 @@ pub struct State {
 impl Control for State {
     type Params = Params;
 
+    const MEASURES_ROUND_TRIPS: bool = false;
+
     fn new(params: &Params, path: &PathInfo) -> State {
         let params = params.clamped();
         let max_rate = match params.rpg_max_rate {

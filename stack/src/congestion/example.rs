@@ -36,6 +36,8 @@ pub struct State {
 impl Control for State {
     type Params = Params;
 
+    const MEASURES_ROUND_TRIPS: bool = false;
+
     fn new(params: &Params, path: &PathInfo) -> State {
         State {
             params: params.clamped(),

@@ -143,6 +143,13 @@ impl Limiter {
         self.remainder = cost % rate;
     }
 
+    /// Whether the next packet sent for the first time should ask for an answer: the algorithm
+    /// lives on round trips, and none is being measured.
+    #[inline]
+    pub fn wants_probe(&self) -> bool {
+        self.probe.is_none() && self.control.measures_round_trips()
+    }
+
     /// The packet `psn`, sent for the first time, asks for an answer.
     pub fn probe(&mut self, now: Instant, psn: Psn) {
         self.probe.get_or_insert((psn, now));

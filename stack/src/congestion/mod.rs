@@ -13,6 +13,7 @@ pub mod example;
 mod limiter;
 mod parameters;
 pub mod swift;
+pub mod timely;
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,6 +31,10 @@ pub(crate) use parameters::parameters;
 pub trait Control: Clone + fmt::Debug {
     /// What can be set.
     type Params;
+
+    /// Whether it lives on round trips: then a request asks for an ACK whenever none is being
+    /// measured, so that one is in each round trip, however slow the QP has become.
+    const MEASURES_ROUND_TRIPS: bool;
 
     /// Before the first packet.
     fn new(params: &Self::Params, path: &PathInfo) -> Self;
@@ -134,6 +139,12 @@ macro_rules! algorithms {
                 }
             }
 
+            fn measures_round_trips(&self) -> bool {
+                match self {
+                    $(State::$Name(_) => <$module::State as Control>::MEASURES_ROUND_TRIPS,)*
+                }
+            }
+
             fn on_cnp(&mut self, now: Instant) -> bool {
                 match self {
                     $(State::$Name(state) => state.on_cnp(now),)*
@@ -178,6 +189,8 @@ algorithms! {
     Dcqcn in dcqcn,
     /// Swift: the round-trip time decides how much may be outstanding.
     Swift in swift,
+    /// TIMELY: how fast round-trip times grow decides the rate.
+    Timely in timely,
 }
 
 parameters! {
@@ -288,7 +301,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_what_would_be_right() {
         let table = [
-            ("cubic", "no algorithm 'cubic'; there are dcqcn, swift"),
+            ("cubic", "no algorithm 'cubic'; there are dcqcn, swift, timely"),
             ("dcqcn,rpg_ai_rate", "'rpg_ai_rate' is not NAME=VALUE"),
             ("dcqcn,rpg_gd=12", "rpg_gd is a whole number from 10 to 11"),
             ("swift,beta=x", "beta is a whole number from 1 to 1000"),

@@ -107,6 +107,8 @@ impl Scaling {
 impl Control for State {
     type Params = Params;
 
+    const MEASURES_ROUND_TRIPS: bool = true;
+
     fn new(params: &Params, path: &PathInfo) -> State {
         let params = params.clamped();
         let packets = |milli: u64| milli as f64 / 1000.0;

@@ -131,6 +131,18 @@ impl Qp {
         requests_waited
     }
 
+    /// Whether the request packet `psn` should ask for an ACK only to measure a round trip.
+    #[inline]
+    pub(super) fn wants_probe(&self, psn: Psn) -> bool {
+        self.limiter.as_ref().is_some_and(|limiter| limiter.wants_probe()) && self.tells_time(psn)
+    }
+
+    /// Whether the answer to the request packet `psn` tells how long a round trip takes: it has not
+    /// been sent before, and no other must be sent again until it can be answered.
+    fn tells_time(&self, psn: Psn) -> bool {
+        psn == self.requester.next_psn && self.requester.recovering.is_none()
+    }
+
     /// The request packet `psn` is about to leave; `asks` for an answer, `carries` data.
     #[inline]
     pub(super) fn note_request(
@@ -141,9 +153,10 @@ impl Qp {
         asks: bool,
         carries: bool,
     ) {
+        let is_probe = asks && self.tells_time(psn);
         let Some(limiter) = &mut self.limiter else { return };
         limiter.sent(now, frame.len() as u64);
-        if asks && psn == self.requester.next_psn {
+        if is_probe {
             limiter.probe(now, psn);
         }
         if let Some(path) = self.path.as_ref().filter(|_| carries) {

@@ -295,7 +295,7 @@ impl Qp {
         let mtu = self.attr.path_mtu.bytes() as u32;
         let plan = Plan::new(wqe, self.requester.packet, until, mtu);
         let psn = self.psn_of(wqe);
-        let ack_req = self.is_reliable() && self.asks_for_ack(env, &plan);
+        let ack_req = self.is_reliable() && self.asks_for_ack(env, &plan, psn);
         let transport = self.transport().ok_or(WcStatus::LocQpOpErr)?;
         let opcode = Opcode::encode(transport, plan.kind, plan.position, plan.suffix)
             .ok_or(WcStatus::LocQpOpErr)?;
@@ -345,11 +345,12 @@ impl Qp {
         self.sq.gather(index, plan.offset, out, pd, regions, memory)
     }
 
-    fn asks_for_ack(&self, env: &Env, plan: &Plan) -> bool {
+    fn asks_for_ack(&self, env: &Env, plan: &Plan, psn: Psn) -> bool {
         let limits = &env.shared.limits;
         plan.ends_message
             || self.requester.since_ack_req + 1 >= limits.ack_every
             || self.requester.outstanding() + 1 >= self.window(env)
+            || self.wants_probe(psn)
     }
 
     /// Accounts for the packet just built and moves the cursor past it.
