@@ -35,9 +35,9 @@ parameters! {
         beta: u32 = 1..=1_000,
         /// Weight of the newest difference in the mean of differences, in 1/1000.
         alpha: u32 = 1..=1_000,
-        /// 1: between `t_low` and `t_high` growth and cut are mixed by the gradient, and the cut is
-        /// of the excess over `t_low`. 0: the paper's.
-        patched: u8 = 0..=1,
+        /// Above 0, the change of "ECN or Delay": between `t_low` and `t_high` the gradient weighs a
+        /// step against a cut, which takes this share of the excess over `t_low`, in 1/1000.
+        patched: u32 = 0..=1_000,
         /// The lowest rate in Mbit/s.
         min_rate: u64 = 1..=1_000_000,
     }
@@ -59,9 +59,10 @@ impl Params {
         }
     }
 
-    /// Those that "ECN or Delay" has for its change.
+    /// The same with the change of "ECN or Delay". There, `beta` is as small as `patched`; here it
+    /// stays, or flows that begin together would not get out of round trips above `t_high`.
     pub const fn patched() -> Params {
-        Params { patched: 1, beta: 8, ..Params::paper() }
+        Params { patched: 8, ..Params::paper() }
     }
 }
 
@@ -139,11 +140,12 @@ impl State {
     fn step(&mut self, now: Instant, rtt: f64) {
         let params = &self.params;
         let (t_low, t_high) = (params.t_low as f64, params.t_high as f64);
-        let (min_rtt, beta) = (params.min_rtt as f64, f64::from(params.beta) / 1000.0);
+        let share = |thousandths: u32| f64::from(thousandths) / 1000.0;
+        let (min_rtt, alpha, beta) =
+            (params.min_rtt as f64, share(params.alpha), share(params.beta));
         let (last_rtt, last_at) = self.last.replace((rtt, now)).unwrap_or((rtt, Instant::ZERO));
         let elapsed = now.nanos().saturating_sub(last_at.nanos()) as f64;
         let part = (elapsed / min_rtt).min(1.0);
-        let alpha = f64::from(params.alpha) / 1000.0;
         self.difference = (1.0 - alpha) * self.difference + alpha * (rtt - last_rtt);
         let gradient = self.difference / min_rtt;
         self.shrinking = if gradient < 0.0 { self.shrinking.saturating_add(1) } else { 0 };
@@ -152,9 +154,9 @@ impl State {
             (1.0, 0.0)
         } else if rtt > t_high {
             (0.0, beta * (1.0 - t_high / rtt))
-        } else if params.patched == 1 {
+        } else if params.patched > 0 {
             let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
-            (1.0 - weight, beta * weight * (rtt - t_low) / t_low)
+            (1.0 - weight, share(params.patched) * weight * (rtt - t_low) / t_low)
         } else if gradient > 0.0 {
             (0.0, beta * gradient)
         } else {
@@ -196,7 +198,12 @@ mod tests {
         fn after(&mut self, us: u64) -> u64 {
             self.now = self.now + 1000 * US;
             self.state.on_ack(self.now, Some(us * US), 1024);
-            self.state.rate / MBIT
+            self.mbit()
+        }
+
+        /// Rounded.
+        fn mbit(&self) -> u64 {
+            (self.state.rate + MBIT / 2) / MBIT
         }
     }
 
@@ -233,7 +240,7 @@ mod tests {
         let rates: Vec<u64> = (1..=6).map(|time| flow.after(400 - 10 * time)).collect();
         assert_eq!(rates, [1010, 1020, 1030, 1040, 1090, 1140]);
         flow.after(350);
-        let rate = flow.state.rate / MBIT;
+        let rate = flow.mbit();
         assert_eq!([flow.after(340), flow.after(330)], [rate + 10, rate + 20], "counted anew");
     }
 
@@ -286,7 +293,7 @@ mod tests {
         flow.after(100);
         for (us, mbit) in [(0, 5000), (99, 5000), (100, 2500), (150, 2500)] {
             flow.state.on_loss(flow.now + us * US);
-            assert_eq!(flow.state.rate / MBIT, mbit, "{us}");
+            assert_eq!(flow.mbit(), mbit, "{us}");
         }
     }
 

@@ -138,9 +138,10 @@ impl Qp {
     }
 
     /// Whether the answer to the request packet `psn` tells how long a round trip takes: it has not
-    /// been sent before, and no other must be sent again until it can be answered.
+    /// been sent before, and does not have to wait at the peer for one that is missing there.
     fn tells_time(&self, psn: Psn) -> bool {
-        psn == self.requester.next_psn && self.requester.recovering.is_none()
+        let waits_for_another = self.is_selective() && self.requester.recovering.is_some();
+        psn == self.requester.next_psn && !waits_for_another
     }
 
     /// The request packet `psn` is about to leave; `asks` for an answer, `carries` data.
