@@ -23,7 +23,7 @@ use ferroce::frame::fault::{Action as Fault, Class, Corruption, Rule, Which};
 use ferroce::frame::wire::Link;
 use ferroce::rand::Rng;
 use ferroce::world::{Addressing, ConnectOptions, WorldConfig};
-use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift};
+use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift, timely};
 use ferroce_stack::psn::Psn;
 use ferroce_stack::time::ack_timeout_ns;
 use ferroce_stack::verbs::{Access, Mtu, MwType, QpCap};
@@ -329,12 +329,13 @@ fn some(action: Fault, probability: f64) -> Rule {
     Rule { action, which, class: Class::default(), conditions: vec![] }
 }
 
-/// Every eighth seed has one algorithm, every eighth the other. At their lowest rate an answer still
+/// Every eighth seed has one algorithm, every eighth another. At their lowest rate an answer still
 /// comes well within the ACK timeout.
 fn plan_congestion(seed: u64) -> Option<congestion::Config> {
     const LINE: u64 = 10_000_000_000;
     let algorithm = match seed % 8 {
         3 => Algorithm::Dcqcn(dcqcn::Params { rpg_min_rate: 1_000, ..dcqcn::Params::paper() }),
+        5 => Algorithm::Timely(timely::Params { min_rate: 1_000, ..timely::Params::paper() }),
         7 => Algorithm::Swift(swift::Params { min_rate: 1_000, ..swift::Params::default() }),
         _ => return None,
     };

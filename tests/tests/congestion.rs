@@ -4,7 +4,7 @@
 use ferroce::frame::wire::{Link, SentFrame};
 use ferroce::rand::Rng;
 use ferroce::world::{Addressing, Buffer, ConnectOptions, Endpoint, World, WorldConfig};
-use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift};
+use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift, timely};
 use ferroce_stack::time::Instant;
 use ferroce_stack::verbs::{RecvWr, SendOp, SendWr, WcStatus};
 use ferroce_stack::wire::{Opcode, Packet};
@@ -396,10 +396,32 @@ fn swift_narrows_the_window_where_round_trips_are_long_and_ends() {
 }
 
 #[test]
-fn swift_leaves_short_round_trips_alone() {
-    let mut world = world(Algorithm::Swift(swift::Params::default()), &[]);
-    let pair = Pair::new(&mut world, 4 << 20, PATIENT);
-    pair.finish(&mut world, pair.write());
-    // 4 MiB and their headers at 10 Gbit/s.
-    assert!(world.now() < Instant::from_nanos(3800 * US), "{:?}", world.now());
+fn short_round_trips_are_left_alone() {
+    for algorithm in
+        [Algorithm::Swift(swift::Params::default()), Algorithm::Timely(timely::Params::paper())]
+    {
+        let mut world = world(algorithm, &[]);
+        let pair = Pair::new(&mut world, 4 << 20, PATIENT);
+        pair.finish(&mut world, pair.write());
+        // 4 MiB and their headers at 10 Gbit/s.
+        assert!(world.now() < Instant::from_nanos(3800 * US), "{:?}", world.now());
+    }
+}
+
+/// Once it measured one round trip in 64 packets, which at this rate are 57 ms.
+#[test]
+fn timely_does_not_stay_at_the_lowest_rate_when_round_trips_are_short_again() {
+    let faults = ["delay any by 1ms before 20ms"];
+    let mut world = world(Algorithm::Timely(timely::Params::paper()), &faults);
+    let pair = Pair::new(&mut world, 16 << 20, PATIENT);
+    pair.post(&mut world, pair.write());
+    world.run_for(20 * MS);
+    let lowest = pair.rate(&world);
+    assert!(lowest < 20 * MBIT, "{lowest}");
+    world.run_for(20 * MS);
+    let later = pair.rate(&world);
+    assert!(later > 3_000 * MBIT, "{later}");
+    pair.await_end(&mut world);
+    assert!(world.bytes(&pair.local) == world.bytes(&pair.remote));
+    assert_eq!(counters(&world, 0).local_ack_timeout_err, 0);
 }

@@ -4,7 +4,7 @@
 use ferroce::frame::wire::Link;
 use ferroce::rand::Rng;
 use ferroce::world::{ConnectOptions, World, WorldConfig};
-use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift};
+use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift, timely};
 use ferroce_stack::discard::Discard;
 use ferroce_stack::psn::Psn;
 use ferroce_stack::verbs::{
@@ -21,10 +21,11 @@ const MBIT: u64 = 1_000_000;
 /// Congestion experienced.
 const CE: u8 = 0b11;
 
-fn algorithms() -> [Algorithm; 3] {
+fn algorithms() -> [Algorithm; 4] {
     [
         Algorithm::Dcqcn(dcqcn::Params::paper()),
         Algorithm::Dcqcn(dcqcn::Params::nvidia()),
+        Algorithm::Timely(timely::Params::paper()),
         Algorithm::Swift(swift::Params::default()),
     ]
 }
@@ -354,8 +355,7 @@ fn whatever_a_peer_sends_work_ends_and_no_timer_stays_in_the_past() {
     let seeds = std::env::var("FERROCE_SEEDS").ok().and_then(|text| text.parse().ok());
     for seed in 0..seeds.unwrap_or(150) {
         let mut rng = Rng::new(seed);
-        let [paper, nvidia, swift] = algorithms();
-        let algorithm = [paper, nvidia, swift][rng.below(3) as usize].clone();
+        let algorithm = algorithms()[rng.below(4) as usize].clone();
         let small =
             Config { max_reorder: 20, max_reorder_bytes: 20_000, window: 32, ..config(algorithm) };
         let mut pair = Pair::new(small);
@@ -466,7 +466,8 @@ fn swift_hears_of_losses_that_selective_repeat_repairs() {
     pair.node.transmit();
     pair.node.receive(&pair.nak(PSN, &[(PSN + 1, 3)]).frame()).unwrap();
     assert_eq!(window(&pair), widest / 2, "a request");
-    let mut pair = Pair::new(config(algorithms()[2].clone()));
+    let [.., swift] = algorithms();
+    let mut pair = Pair::new(config(swift));
     pair.node.receive(&pair.write(EPSN).frame()).unwrap();
     let read = SendOp::Read(pair.node.remote(0));
     pair.node.post(pair.qpn, 1, read, 0, 16 << 10);
