@@ -65,6 +65,58 @@ fn the_queue_of_dcqcn_is_that_of_its_fluid_model() {
 }
 
 #[test]
+fn timely_is_fair_where_t_low_decides_and_not_where_the_gradient_alone_does() {
+    let timely = |delay, t_low| {
+        run(
+            "two-flows.toml",
+            &[
+                ("warmup", "100 ms"),
+                ("host.congestion", "timely"),
+                ("topology.delay", delay),
+                ("congestion.timely.t_low", t_low),
+            ],
+        )
+    };
+    let short = timely("1 us", "50000");
+    assert!(short.all.jain.unwrap() > 0.99, "{:?}", short.all.jain);
+    assert!((35.0..36.5).contains(&short.all.goodput_gbps), "{}", short.all.goodput_gbps);
+    assert!(mean_queue(&short) < 60e3, "{}", mean_queue(&short));
+    let long = timely("15 us", "50000");
+    assert!(long.all.jain.unwrap() < 0.95, "{:?}", long.all.jain);
+    assert!(long.all.goodput_gbps < 28.0, "{}", long.all.goodput_gbps);
+    let above = timely("15 us", "100000");
+    assert!(above.all.jain.unwrap() > 0.99, "{:?}", above.all.jain);
+    assert!(above.all.goodput_gbps > 36.5, "{}", above.all.goodput_gbps);
+}
+
+/// "ECN or Delay" (CoNEXT 2016), section 4: the round trip at which its change of TIMELY rests, less
+/// the way itself, at what 40 Gbit/s leave for frames.
+#[test]
+fn the_queue_of_patched_timely_is_that_of_its_fluid_model() {
+    for (flows, delta) in [("2", "40"), ("8", "10"), ("8", "40")] {
+        let summary = run(
+            "fixed-point.toml",
+            &[
+                ("duration", "120 ms"),
+                ("warmup", "80 ms"),
+                ("workload.incast.senders", flows),
+                ("congestion.dcqcn.rpg_ai_rate", "40"),
+                ("host.congestion", "timely"),
+                ("congestion.timely.patched", "8"),
+                ("congestion.timely.delta", delta),
+            ],
+        );
+        let rate = 40e9 * 1082.0 / 1106.0;
+        let steps = flows.parse::<f64>().unwrap() * delta.parse::<f64>().unwrap() * 1e6;
+        let round_trip = 50e-6 * (1.0 + steps / (0.008 * rate));
+        let model = (round_trip - 4.5e-6) * rate / 8.0;
+        let ratio = mean_queue(&summary) / model;
+        assert!((0.95..1.05).contains(&ratio), "{flows} flows, {delta} Mbit/s: {ratio}");
+        assert!(summary.all.jain.unwrap() > 0.99, "{:?}", summary.all.jain);
+    }
+}
+
+#[test]
 fn an_incast_loses_nothing_with_pfc_and_pauses_little_with_dcqcn() {
     let incast = |congestion, pfc| {
         run(
