@@ -184,8 +184,9 @@ parameters! {
     /// How a device controls congestion.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Config {
-        /// Rate of the link in bit/s: no QP is held to more, and one held to that is not held.
-        line_rate: u64 = 1_000_000..=1_000_000_000_000,
+        /// Rate of the link in bit/s: no QP is held to more, and one held to that is not held. 0:
+        /// that of the device's link ([`Config::on_link`]).
+        line_rate: u64 = 1_000_000..=1_000_000_000_000 or 0,
         /// Nanoseconds between two CNPs that one QP sends, at least.
         min_time_between_cnps: u64 = 0..=1_000_000_000,
         /// DSCP of CNPs.
@@ -217,10 +218,20 @@ impl Config {
 
     /// Rate of the link where nobody says: 10 Gbit/s.
     pub const DEFAULT_LINE_RATE: u64 = 10_000_000_000;
+
+    /// The same on a link of `rate` bit/s, if that is known: unless a `line_rate` is set, it is that,
+    /// or else [`Config::DEFAULT_LINE_RATE`].
+    #[must_use]
+    pub fn on_link(mut self, rate: Option<u64>) -> Config {
+        if self.line_rate == 0 {
+            self.line_rate = rate.filter(|rate| *rate > 0).unwrap_or(Config::DEFAULT_LINE_RATE);
+        }
+        self.clamped()
+    }
 }
 
 /// `dcqcn,line_rate=25000000000,rpg_ai_rate=40`: an algorithm, then parameters of its own and of
-/// [`Config`], each in the unit of its field.
+/// [`Config`], each in the unit of its field. Without a `line_rate` that is 0, the link's.
 impl FromStr for Config {
     type Err = ParameterError;
 
@@ -229,7 +240,7 @@ impl FromStr for Config {
         let name = words.next().unwrap_or_default();
         let unknown = || ParameterError::Algorithm(name.to_owned(), Algorithm::NAMES.to_vec());
         let algorithm = Algorithm::named(name).ok_or_else(unknown)?;
-        let mut config = Config::new(algorithm, Config::DEFAULT_LINE_RATE);
+        let mut config = Config::new(algorithm, 0);
         for word in words {
             let syntax = || ParameterError::Syntax(word.to_owned());
             let (name, value) = word.split_once('=').ok_or_else(syntax)?;
@@ -292,6 +303,7 @@ mod tests {
             ("dcqcn,rpg_ai_rate", "'rpg_ai_rate' is not NAME=VALUE"),
             ("dcqcn,rpg_gd=12", "rpg_gd is a whole number from 10 to 11"),
             ("swift,beta=x", "beta is a whole number from 1 to 1000"),
+            ("swift,line_rate=25", "line_rate is a whole number from 1000000 to "),
             ("swift,cnp_dscp=64", "cnp_dscp is a whole number from 0 to 63"),
             ("swift,rpg_gd=10", "no parameter 'rpg_gd'; there are base_target_delay, fs_range"),
         ];
@@ -331,6 +343,20 @@ mod tests {
                 assert!(state.rate(now) >= 1_000_000, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_line_rate_that_is_not_set_is_that_of_the_link() {
+        let of = |text: &str, rate| text.parse::<Config>().unwrap().on_link(rate).line_rate;
+        assert_eq!(of("dcqcn", Some(25_000_000_000)), 25_000_000_000);
+        assert_eq!(of("dcqcn", None), Config::DEFAULT_LINE_RATE);
+        assert_eq!(of("dcqcn,line_rate=0", None), Config::DEFAULT_LINE_RATE);
+        assert_eq!(of("dcqcn,line_rate=40000000000", Some(25_000_000_000)), 40_000_000_000);
+        // A link may say anything.
+        let bounded = |rate| of("swift", Some(rate));
+        assert_eq!([1, u64::MAX].map(bounded), [1_000_000, 1_000_000_000_000]);
+        // As a device takes it that nobody has told of a link.
+        assert_eq!("swift".parse::<Config>().unwrap().clamped().line_rate, 0);
     }
 
     #[test]
