@@ -14,7 +14,7 @@
 //! mtu = 4096                         # bytes
 //! link = "packet:eth0"               # to a network; see `link::LinkName`
 //! quirk = ["rxe-flush=192.0.2.7"]    # peers with ways of their own; see `quirk::Quirk`
-//! congestion = "dcqcn"               # or "swift", "off"; parameters follow with commas
+//! congestion = "dcqcn"               # or "dcqcn-nvidia", "swift", "off"; parameters with commas
 //! no-grh = "refuse"                  # addresses without a GRH: "refuse", or "own": see `NoGrh`
 //! loss-recovery = "go-back-n"        # or "selective-repeat", between two of ours
 //! log = "warn"                       # a filter such as "info,ferroce::engine=trace"

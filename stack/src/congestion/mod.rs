@@ -75,9 +75,12 @@ pub struct QpRate {
 }
 
 /// The enum of algorithms' parameters and that of their states, from one list of modules. Each has
-/// a `Params`, and a `State` that is a [`Control`].
+/// a `Params`, and a `State` that is a [`Control`]. Sets of parameters have names beside theirs.
 macro_rules! algorithms {
-    ($($(#[$doc:meta])* $Name:ident in $module:ident,)*) => {
+    (
+        sets { $($named:literal: $Of:ident($params:expr),)* }
+        $($(#[$doc:meta])* $Name:ident in $module:ident,)*
+    ) => {
         /// Which algorithm, with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Algorithm {
@@ -85,18 +88,20 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// The names of all.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($module)),*];
+            /// The names that [`Algorithm::named`] knows.
+            pub const NAMES: &'static [&'static str] =
+                &[$(stringify!($module),)* $($named,)*];
 
-            /// The algorithm `name` with its default parameters.
+            /// The algorithm `name` with its default parameters, or with those of the name.
             pub fn named(name: &str) -> Option<Algorithm> {
                 match name {
                     $(stringify!($module) => Some(Algorithm::$Name($module::Params::default())),)*
+                    $($named => Some(Algorithm::$Of($params)),)*
                     _ => None,
                 }
             }
 
-            /// Its name.
+            /// Its name, whatever its parameters.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Algorithm::$Name(_) => stringify!($module),)*
@@ -174,6 +179,9 @@ macro_rules! algorithms {
 }
 
 algorithms! {
+    sets {
+        "dcqcn-nvidia": Dcqcn(dcqcn::Params::nvidia()),
+    }
     /// DCQCN: marks become CNPs, CNPs cut the rate.
     Dcqcn in dcqcn,
     /// Swift: the round-trip time decides how much may be outstanding.
@@ -299,7 +307,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_what_would_be_right() {
         let table = [
-            ("cubic", "no algorithm 'cubic'; there are dcqcn, swift"),
+            ("cubic", "no algorithm 'cubic'; there are dcqcn, "),
             ("dcqcn,rpg_ai_rate", "'rpg_ai_rate' is not NAME=VALUE"),
             ("dcqcn,rpg_gd=12", "rpg_gd is a whole number from 10 to 11"),
             ("swift,beta=x", "beta is a whole number from 1 to 1000"),
@@ -311,6 +319,24 @@ mod tests {
             let error = text.parse::<Config>().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_set_of_parameters_has_a_name_and_each_may_be_another_in_any_order() {
+        let config: Config = "dcqcn-nvidia".parse().unwrap();
+        assert_eq!(config.algorithm, Algorithm::Dcqcn(dcqcn::Params::nvidia()));
+        let params = dcqcn::Params { rpg_ai_rate: 7, ..dcqcn::Params::nvidia() };
+        for text in ["burst=9,rpg_ai_rate=7", "rpg_ai_rate=7,burst=9"] {
+            let config: Config = format!("dcqcn-nvidia,{text}").parse().unwrap();
+            assert_eq!(config.algorithm, Algorithm::Dcqcn(params.clone()));
+            // Told with all parameters, it needs the name no more.
+            assert_eq!(config.to_string().parse(), Ok(config));
+        }
+        // The name comes first, as nothing else does.
+        let error = "rpg_ai_rate=7,dcqcn-nvidia".parse::<Config>().unwrap_err().to_string();
+        assert!(error.starts_with("no algorithm 'rpg_ai_rate=7'"), "{error}");
+        let error = "dcqcn,dcqcn-nvidia".parse::<Config>().unwrap_err().to_string();
+        assert_eq!(error, "'dcqcn-nvidia' is not NAME=VALUE");
     }
 
     /// The algorithm that the guide adds is compiled here, where one that is added stands.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ferroce_sim::SimError;
 use ferroce_sim::config::{Document, Setting};
 use ferroce_sim::sweep::Sweep;
-use ferroce_stack::congestion::Algorithm;
+use ferroce_stack::congestion::{Algorithm, dcqcn};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -114,6 +114,17 @@ fn errors_name_file_line_key_and_what_would_be_right() {
         let error = with(from, to);
         assert!(parts.iter().all(|part| error.contains(part)), "{to}: {error}");
     }
+}
+
+#[test]
+fn a_set_of_parameters_has_a_name_and_a_table_of_its_own() {
+    let text = "[host]\ncongestion = 'dcqcn-nvidia'\n[congestion.dcqcn]\nrpg_hai_rate = 9\n\
+                [congestion.dcqcn-nvidia]\nrpg_ai_rate = 7\n";
+    let document = Document::parse(Path::new("x.toml"), &format!("{text}{GOOD}")).unwrap();
+    let control = document.experiment().unwrap().plan.host.device.congestion.unwrap();
+    let params = dcqcn::Params { rpg_ai_rate: 7, ..dcqcn::Params::nvidia() };
+    assert_eq!(control.algorithm, Algorithm::Dcqcn(params));
+    assert_eq!(control.line_rate, 100_000_000_000);
 }
 
 #[test]
