@@ -274,8 +274,14 @@ pub(crate) fn describe(
         notices.push(Notice::NotSilent(io::Error::new(error.kind(), error.to_string())));
     }
     let mtu = mtu.map_or(fits, |set| set.min(fits)).bytes() as u32;
-    let (link, v1) = (name.to_string(), name.v1);
-    Ok((GatewayNote { link, addresses, mtu, v1 }, notices))
+    let note = GatewayNote {
+        link: name.to_string(),
+        addresses,
+        mtu,
+        line_rate: link.line_rate,
+        v1: name.v1,
+    };
+    Ok((note, notices))
 }
 
 /// From the fabric to the link.

@@ -60,6 +60,8 @@ pub struct DeviceInfo {
     pub node_guid: u64,
     /// The largest path MTU.
     pub active_mtu: Mtu,
+    /// The rate in bit/s of the link that it reaches a network by, if there is one that knows it.
+    pub line_rate: Option<u64>,
     /// Which of the addresses of the fabric's gateway it has; none if it was given its own.
     pub follows: Option<usize>,
 }
@@ -94,12 +96,13 @@ pub fn devices(settings: &Settings) -> Result<Vec<DeviceInfo>, IdentityError> {
 /// What the gateway would say of a link that is still to be opened; none of one that is not there,
 /// as opening it will tell.
 fn note_of(name: &LinkName) -> Option<GatewayNote> {
-    let Resolved { mtu, addresses, .. } = link::resolve(name).ok()?;
+    let Resolved { mtu, line_rate, addresses } = link::resolve(name).ok()?;
     let mtu = Mtu::of_link(mtu)?.bytes() as u32;
     Some(GatewayNote {
         link: name.to_string(),
         addresses: addresses.into_iter().take(1).collect(),
         mtu,
+        line_rate,
         v1: name.v1,
     })
 }
@@ -243,6 +246,7 @@ fn devices_on(
             gids: gid_table(*address, mac, gid_type),
             node_guid: u64::from_be_bytes(eui64(mac)),
             active_mtu,
+            line_rate: gateway.and_then(|gateway| gateway.line_rate),
             follows: follows.then_some(number),
         }
     };
@@ -343,7 +347,7 @@ mod tests {
     fn what_is_not_set_follows_from_the_gateway() {
         let addresses = vec!["192.0.2.3".parse().unwrap(), "fd00::2".parse().unwrap()];
         let link = "packet:eth0".to_owned();
-        let mut note = GatewayNote { link, addresses, mtu: 1024, v1: false };
+        let mut note = GatewayNote { link, addresses, mtu: 1024, line_rate: None, v1: false };
         let of = |settings: &Settings, note: &GatewayNote| {
             let devices = devices_on(&machine(), &["eth1"], settings, Some(note));
             let gids = devices.iter().map(|device| device.gids[1].gid.to_string());
@@ -369,7 +373,7 @@ mod tests {
         let (link, addresses) = ("packet:eth0,v1".to_owned(), vec![Ipv4Addr::LOCALHOST.into()]);
         for (v1, expected) in [(true, GidType::RoceV1), (false, GidType::RoceV2)] {
             let (link, addresses) = (link.clone(), addresses.clone());
-            let note = GatewayNote { link, addresses, mtu: 1024, v1 };
+            let note = GatewayNote { link, addresses, mtu: 1024, line_rate: None, v1 };
             let [device] = &devices_on(&machine(), &[], &Settings::default(), Some(&note))[..]
             else {
                 panic!()

@@ -3,14 +3,16 @@
 use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce::engine::{
-    AsyncQueue, Channel, Completion, CompletionQueue, Engine, Options, QueuePair,
+    AsyncQueue, Channel, Completion, CompletionQueue, Engine, Options, OwnLink, QueuePair,
 };
 use ferroce::fabric::{FRAME_MAX, Member, Report, observe};
+use ferroce::link::LinkName;
 use ferroce::memory::Region;
 use ferroce_stack::congestion::{self, Algorithm, dcqcn};
 use ferroce_stack::gid::Gid;
@@ -21,6 +23,7 @@ use ferroce_stack::verbs::{
 };
 use ferroce_stack::wire::Mac;
 use ferroce_stack::{GidEntry, GidType, MrInit, SrqInit};
+use nix::sched::{CloneFlags, unshare};
 
 struct Node {
     engine: Engine,
@@ -347,6 +350,58 @@ fn pacing_is_kept_by_pollers_and_by_the_thread() {
         assert!(start.elapsed() >= Duration::from_millis(150), "{:?}", start.elapsed());
         assert_eq!(last(), round);
     }
+}
+
+#[test]
+fn unless_it_is_set_the_line_rate_is_that_of_the_link() {
+    let fabric = Fabric::new("line-rate");
+    let gids = [GidEntry {
+        gid: Gid::from(Ipv4Addr::new(192, 0, 2, 1)),
+        gid_type: GidType::RoceV2,
+        mac: Mac([2, 0, 192, 0, 2, 1]),
+        vlan: None,
+    }];
+    let line_rate = |control: &str, of_gateway, link: Option<&LinkName>| {
+        let control: congestion::Config = control.parse().unwrap();
+        let options = Options {
+            congestion: Some(&control),
+            line_rate: of_gateway,
+            link: link.map(|name| OwnLink { name, addresses: &[] }),
+            ..Options::plain(&fabric.0, &gids)
+        };
+        let engine = Engine::open(&options).unwrap();
+        let guard = engine.lock().unwrap();
+        guard.config().congestion.as_ref().unwrap().line_rate
+    };
+    assert_eq!(line_rate("dcqcn", None, None), 10_000_000_000);
+    assert_eq!(line_rate("dcqcn", Some(100_000_000_000), None), 100_000_000_000);
+    let by_hand = "dcqcn,line_rate=40000000000";
+    assert_eq!(line_rate(by_hand, Some(100_000_000_000), None), 40_000_000_000);
+
+    let on_a_link_of_its_own = || {
+        if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
+            return eprintln!("skipped: no new network namespace: {errno}");
+        }
+        let commands = [
+            "ip tuntap add tap0 mode tap",
+            "ethtool -s tap0 speed 25000 duplex full autoneg off",
+            "ip addr add 192.0.2.1/24 dev tap0",
+            "ip link set tap0 up",
+        ];
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            match Command::new(words[0]).args(&words[1..]).output() {
+                Ok(output) if output.status.success() => {}
+                other => return eprintln!("skipped: {command}: {other:?}"),
+            }
+        }
+        let link = "udp:192.0.2.1".parse().unwrap();
+        assert_eq!(line_rate("swift", None, Some(&link)), 25_000_000_000);
+        assert_eq!(line_rate(by_hand, None, Some(&link)), 40_000_000_000);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(on_a_link_of_its_own);
+    });
 }
 
 /// Offset of the hint in a member's file: where senders look for the end of its ring.

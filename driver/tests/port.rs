@@ -32,6 +32,7 @@ fn note(addresses: &[IpAddr]) -> GatewayNote {
         link: "packet:eth0".to_owned(),
         addresses: addresses.to_vec(),
         mtu: 4096,
+        line_rate: None,
         v1: false,
     }
 }

@@ -71,6 +71,11 @@ pub fn gid_type_text(gid_type: GidType) -> &'static str {
     }
 }
 
+/// A rate of so many bit/s as tools write it.
+fn rate_text(rate: u64) -> String {
+    format!("{} Gb/sec", rate as f64 / 1e9)
+}
+
 fn link_line(device: &DeviceInfo) -> String {
     let netdev = device.netdev.as_ref().map_or(String::new(), |name| format!(" netdev {name}"));
     format!("link {}/1 state ACTIVE physical_state LINK_UP{netdev}", device.name)
@@ -94,6 +99,7 @@ fn block(device: &DeviceInfo) -> String {
         ("state", "PORT_ACTIVE (4)".to_owned()),
         ("max_mtu", mtu(Mtu::Mtu4096)),
         ("active_mtu", mtu(device.active_mtu)),
+        ("line_rate", device.line_rate.map_or("-".to_owned(), rate_text)),
         ("sm_lid", "0".to_owned()),
         ("port_lid", "0".to_owned()),
         ("port_lmc", "0x00".to_owned()),
@@ -134,6 +140,7 @@ fn object(device: &DeviceInfo) -> serde_json::Value {
         "mac": device.mac.to_string(),
         "node_guid": guid_text(device.node_guid),
         "active_mtu": device.active_mtu.bytes(),
+        "line_rate": device.line_rate,
         "gids": device.gids.iter().enumerate().map(gid).collect::<Vec<_>>(),
     })
 }

@@ -41,7 +41,7 @@ pub struct SettingFlags {
     /// A peer with ways of its own: rxe-flush=IP, Linux rxe with its ICRC of FLUSH
     #[arg(long, value_name = "QUIRK")]
     quirk: Vec<String>,
-    /// How congestion is controlled: off, or dcqcn, swift or timely and parameters, such as
+    /// How congestion is controlled: off, or dcqcn, dcqcn-nvidia, swift, timely and parameters, as
     /// dcqcn,line_rate=25000000000,rpg_ai_rate=5; see docs/congestion.md [default: off]
     #[arg(long, value_name = "ALGORITHM")]
     congestion: Option<String>,

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
+use ferroce_sim::plan::{Ecn, Node, Pfc, Switch};
 use ferroce_sim::report::summary::{Group, Summary};
 use ferroce_sim::report::{Folder, Run, write_json};
 use ferroce_sim::sweep::{self, Sweep, Table};
@@ -210,21 +211,20 @@ fn show_experiment(experiment: &Experiment) -> io::Result<()> {
         plan.sample_every as f64 / 1e3,
         plan.seed
     )?;
-    let marking = plan.switch.ecn.iter().flatten().next();
-    let pause = plan.switch.pfc.iter().flatten().next();
-    match marking {
-        None => writeln!(out, "ECN: off")?,
-        Some(ecn) => {
-            writeln!(out, "ECN: kmin {} B, kmax {} B, pmax {}", ecn.kmin, ecn.kmax, ecn.pmax)?
+    show_switch("", &plan.switch, &mut out)?;
+    // Switches that behave alike are told of together.
+    let mut others: Vec<(&Switch, Vec<String>)> = Vec::new();
+    for (&number, switch) in &plan.other_switches {
+        let name = experiment.network.node(Node::Switch(number));
+        match others.iter_mut().find(|(other, _)| *other == switch) {
+            Some((_, names)) => names.push(name),
+            None => others.push((switch, vec![name])),
         }
     }
-    match pause {
-        None => writeln!(out, "PFC: off")?,
-        Some(pfc) => writeln!(
-            out,
-            "PFC: xoff {} B, xon {} B, headroom {} B",
-            pfc.xoff, pfc.xon, pfc.headroom
-        )?,
+    for (switch, names) in others {
+        let names = names.join(", ");
+        writeln!(out, "{names}: buffer {} B, alpha {}", switch.buffer, switch.alpha)?;
+        show_switch("  ", switch, &mut out)?;
     }
     let device = &plan.host.device;
     match &device.congestion {
@@ -242,6 +242,22 @@ fn show_experiment(experiment: &Experiment) -> io::Result<()> {
         ]);
     }
     write_table(&table, &mut out)
+}
+
+/// When a switch marks and pauses, in the class of most traffic.
+fn show_switch(indent: &str, switch: &Switch, out: &mut impl Write) -> io::Result<()> {
+    match switch.ecn.iter().flatten().next() {
+        None => writeln!(out, "{indent}ECN: off")?,
+        Some(Ecn { kmin, kmax, pmax }) => {
+            writeln!(out, "{indent}ECN: kmin {kmin} B, kmax {kmax} B, pmax {pmax}")?;
+        }
+    }
+    match switch.pfc.iter().flatten().next() {
+        None => writeln!(out, "{indent}PFC: off"),
+        Some(Pfc { xoff, xon, headroom }) => {
+            writeln!(out, "{indent}PFC: xoff {xoff} B, xon {xon} B, headroom {headroom} B")
+        }
+    }
 }
 
 /// The figures of a run.

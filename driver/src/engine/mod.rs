@@ -135,13 +135,14 @@ impl Engine {
     /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not
     /// one, the capture cannot be written, or there is no thread.
     pub fn open(options: &Options) -> Result<Engine, OpenError> {
-        let Place { member, sleeper, network, active_mtu } = Place::take(options)?;
+        let Place { member, sleeper, network, active_mtu, line_rate } = Place::take(options)?;
+        let control = options.congestion.cloned();
         let of_rxe = options.quirks.iter().map(|Quirk::RxeFlush(peer)| Gid::from_ip(*peer));
         let config = Config {
             active_mtu,
             qpns: member.qpns(),
             rxe_flush_peers: of_rxe.collect(),
-            congestion: options.congestion.cloned(),
+            congestion: control.map(|control| control.on_link(line_rate)),
             loss_recovery: options.loss_recovery,
             ..Config::default()
         };

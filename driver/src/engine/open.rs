@@ -35,6 +35,9 @@ pub struct Options<'a> {
     pub follows: Option<usize>,
     /// The largest path MTU.
     pub active_mtu: Mtu,
+    /// The rate in bit/s of the link that the fabric's gateway has, if it knows it. A link of its
+    /// own says it itself.
+    pub line_rate: Option<u64>,
     /// Faults of the frames it sends.
     pub faults: &'a [Rule],
     /// Decides what chances the faults take.
@@ -70,6 +73,7 @@ impl<'a> Options<'a> {
             gids,
             follows: None,
             active_mtu: Mtu::Mtu4096,
+            line_rate: None,
             faults: &[],
             seed: 1,
             link: None,
@@ -88,6 +92,7 @@ impl<'a> Options<'a> {
             gids: &device.gids,
             follows: device.follows,
             active_mtu: device.active_mtu,
+            line_rate: device.line_rate,
             faults: &settings.fault,
             seed: settings.seed,
             link: settings.link.as_ref().map(|name| OwnLink { name, addresses: &settings.addr }),
@@ -138,6 +143,8 @@ pub(super) struct Place {
     pub network: Option<Box<Network>>,
     /// The largest path MTU, which the link may have lowered.
     pub active_mtu: Mtu,
+    /// The rate of the link in bit/s, if there is one that knows it.
+    pub line_rate: Option<u64>,
 }
 
 impl Place {
@@ -157,7 +164,8 @@ impl Place {
         }
         let member = Member::join(options.fabric, options.gids).map_err(OpenError::Fabric)?;
         let sleeper = Sleeper::Word(Futex(member.wake_handle()));
-        Ok(Place { member, sleeper, network: None, active_mtu: options.active_mtu })
+        let Options { active_mtu, line_rate, .. } = *options;
+        Ok(Place { member, sleeper, network: None, active_mtu, line_rate })
     }
 
     fn with_link(
@@ -188,7 +196,7 @@ impl Place {
         member.set_note(&note).map_err(GatewayError::Io)?;
         let fabric = FabricPort::open(options.fabric, &member).map_err(GatewayError::Fabric)?;
         let active_mtu = note.path_mtu().unwrap_or(options.active_mtu);
-        let follows = own.addresses.is_empty();
+        let (line_rate, follows) = (note.line_rate, own.addresses.is_empty());
         let keep = |link| {
             let port = keeper::Port { fabric, link, note, follows };
             let name = own.name.clone();
@@ -201,6 +209,7 @@ impl Place {
             sleeper: Sleeper::Descriptors(descriptors),
             network: Some(Box::new(network)),
             active_mtu,
+            line_rate,
         })
     }
 }

@@ -23,6 +23,9 @@ pub struct GatewayNote {
     pub addresses: Vec<IpAddr>,
     /// Largest path MTU that fits the link, in bytes of payload.
     pub mtu: u32,
+    /// Rate of the link's interface in bit/s, if it knows it.
+    #[serde(default)]
+    pub line_rate: Option<u64>,
     /// Its frames are RoCE v1's.
     #[serde(default)]
     pub v1: bool,

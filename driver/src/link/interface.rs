@@ -37,6 +37,8 @@ pub struct Interface {
     pub vid: u16,
     /// The largest IP packet, in bytes.
     pub mtu: usize,
+    /// Its rate in bit/s, if it knows it.
+    pub line_rate: Option<u64>,
     /// The addresses that the kernel has there.
     pub addresses: Vec<IpAddr>,
     /// Gives frames their Ethernet headers.
@@ -66,7 +68,7 @@ impl Interface {
         name: &str,
         purpose: &Purpose<'_>,
     ) -> Result<Interface, LinkError> {
-        let Ground { netlink, info, kernel, addresses, mtu } = Ground::find(link, name)?;
+        let Ground { netlink, info, kernel, addresses, mtu, line_rate } = Ground::find(link, name)?;
         if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&info.hardware) {
             return Err(LinkError::NotEthernet(name.to_owned()));
         }
@@ -95,7 +97,7 @@ impl Interface {
         let addressing = Addressing::new(mac, mtu, tag, neighbours, counters);
         let vid = link.vlan.unwrap_or(0);
         let index = info.index;
-        Ok(Interface { index, vid, mtu, addresses, addressing, watch, port, silence })
+        Ok(Interface { index, vid, mtu, line_rate, addresses, addressing, watch, port, silence })
     }
 }
 
@@ -123,6 +125,8 @@ pub struct Ground {
     pub addresses: Vec<IpAddr>,
     /// The largest IP packet, in bytes.
     pub mtu: usize,
+    /// Its rate in bit/s, if it knows it.
+    pub line_rate: Option<u64>,
 }
 
 impl Ground {
@@ -149,7 +153,8 @@ impl Ground {
             None => Vec::new(),
         };
         let mtu = kernel.as_ref().map_or(info.mtu, |side| side.info.mtu.min(info.mtu));
-        Ok(Ground { netlink, info, kernel, addresses, mtu })
+        let line_rate = netlink.line_rate(name);
+        Ok(Ground { netlink, info, kernel, addresses, mtu, line_rate })
     }
 }
 

@@ -7,6 +7,8 @@
 
 mod addressing;
 mod delivery;
+#[allow(unsafe_code)]
+mod ethtool;
 mod filter;
 mod frames;
 mod groups;
@@ -206,6 +208,8 @@ pub struct Link {
     pub sender: Box<dyn LinkSender>,
     /// The largest IP packet it takes, in bytes.
     pub mtu: usize,
+    /// The rate of the interface's link in bit/s, if it knows it.
+    pub line_rate: Option<u64>,
     /// The addresses the kernel has there, the one that others should use first.
     pub addresses: Vec<IpAddr>,
     /// The fabric may have any other address as well.

@@ -12,6 +12,7 @@ use libc::{
     RTM_NEWNEIGH, RTM_NEWROUTE,
 };
 
+use super::ethtool;
 use super::socket::Socket;
 
 /// How long an answer may take: the kernel gives it before the question's call ends.
@@ -115,6 +116,12 @@ impl Netlink {
             mtu: u32::from_ne_bytes(mtu.ok_or(io::ErrorKind::InvalidData)?) as usize,
             vlan: vlan(attributes),
         })
+    }
+
+    /// The rate of an interface's link in bit/s, if its driver knows it. That is no question of
+    /// rtnetlink's, but its socket serves to ask it in the network namespace of all others.
+    pub fn line_rate(&self, name: &str) -> Option<u64> {
+        ethtool::line_rate(self.socket.as_fd(), name)
     }
 
     /// The route to an address by an interface.

@@ -43,7 +43,7 @@ const LOOKS: u32 = 1024;
 
 /// Opens the link of an interface.
 pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
-    let Interface { index, vid, mtu, addresses, addressing, watch, port, silence } =
+    let Interface { index, vid, mtu, line_rate, addresses, addressing, watch, port, silence } =
         Interface::open(link, name, purpose)?;
     let (receive, ring, send) =
         sockets(index, vid).map_err(LinkError::io("open a packet socket on the interface"))?;
@@ -71,6 +71,7 @@ pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, 
         receiver: Box::new(receiver),
         sender: Box::new(sender),
         mtu,
+        line_rate,
         addresses,
         takes_any_address: true,
         watch: Some(watch),

@@ -11,6 +11,8 @@ use crate::identity;
 pub struct Resolved {
     /// The largest IP packet, in bytes.
     pub mtu: usize,
+    /// The rate of the interface's link in bit/s, if it knows it.
+    pub line_rate: Option<u64>,
     /// Its own addresses, the one that others should use first.
     pub addresses: Vec<IpAddr>,
 }
@@ -29,5 +31,5 @@ pub fn resolve(name: &LinkName) -> Result<Resolved, LinkError> {
     };
     let ground = Ground::find(name, &interface)?;
     let addresses = own.map_or(ground.addresses, |address| vec![address]);
-    Ok(Resolved { mtu: ground.mtu, addresses })
+    Ok(Resolved { mtu: ground.mtu, line_rate: ground.line_rate, addresses })
 }

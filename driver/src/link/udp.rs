@@ -56,7 +56,7 @@ const PAYLOADS_MAX: usize = WHOLE_MAX - Ipv6::LEN - Udp::LEN;
 
 /// Opens the link of an address.
 pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkError> {
-    let LinkInfo { index, mtu, .. } = interface_of(address)?;
+    let (LinkInfo { index, mtu, .. }, line_rate) = interface_of(address)?;
     let own = SocketAddr::new(address, ROCE_PORT);
     let socket = bind(own).map_err(LinkError::io("bind UDP port 4791 of the address"))?;
     let socket = Arc::new(socket);
@@ -78,6 +78,7 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
         receiver: Box::new(GroupReceiver::new(receiver, groups.clone())),
         sender: Box::new(sender),
         mtu,
+        line_rate,
         addresses: vec![address],
         takes_any_address: false,
         watch: None,
@@ -88,13 +89,15 @@ pub fn open(address: IpAddr, counters: &Arc<LinkCounters>) -> Result<Link, LinkE
     })
 }
 
-/// The interface that has the address.
-fn interface_of(address: IpAddr) -> Result<LinkInfo, LinkError> {
+/// The interface that has the address, and the rate of its link in bit/s, if it knows it.
+fn interface_of(address: IpAddr) -> Result<(LinkInfo, Option<u64>), LinkError> {
     let name = identity::interface_of(address)
         .map_err(LinkError::interfaces)?
         .ok_or(LinkError::NoAddress(address))?;
     let mut netlink = Netlink::open().map_err(LinkError::io("ask the kernel for interfaces"))?;
-    netlink.link(&name).map_err(LinkError::io("ask the kernel for the interface"))
+    let info = netlink.link(&name);
+    let info = info.map_err(LinkError::io("ask the kernel for the interface"))?;
+    Ok((info, netlink.line_rate(&name)))
 }
 
 fn bind(own: SocketAddr) -> io::Result<Socket> {

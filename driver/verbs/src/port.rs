@@ -35,11 +35,27 @@ const MTU_4096: c_int = 5;
 const PORT_CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
 /// Every address must have a GRH (`IBV_QPF_GRH_REQUIRED`).
 const GRH_REQUIRED: u8 = 1;
-/// Four lanes of 10 Gb/s.
+/// Rate in bit/s of a device without a link, or with one that does not know its rate.
+const DEFAULT_RATE: u64 = 40_000_000_000;
+/// Links by their rate: at most so many Mb/s, the number of lanes (`active_width`), the rate of each
+/// (`active_speed_ex`): those of InfiniBand that carry so much, as Linux tells of Ethernet.
+const RATES: [(u64, u8, u32); 11] = [
+    (2_500, WIDTH_1X, 1),
+    (5_000, WIDTH_1X, 2),
+    (10_000, WIDTH_1X, 8),
+    (20_000, WIDTH_4X, 2),
+    (25_000, WIDTH_1X, 32),
+    (40_000, WIDTH_4X, 8),
+    (50_000, WIDTH_1X, 64),
+    (100_000, WIDTH_4X, 32),
+    (200_000, WIDTH_4X, 64),
+    (400_000, WIDTH_4X, SPEED_NDR),
+    (u64::MAX, WIDTH_4X, 256),
+];
+const WIDTH_1X: u8 = 1;
 const WIDTH_4X: u8 = 2;
-const SPEED_FDR10: u8 = 8;
-/// The same in units of 100 Mb/s.
-const SPEED: u64 = 400;
+/// The fastest that `active_speed` holds.
+const SPEED_NDR: u32 = 128;
 
 /// `ibv_gid_entry.gid_type`: 1 is RoCE v1, 2 is RoCE v2.
 fn entry_type(entry: &GidEntry) -> u32 {
@@ -54,6 +70,19 @@ fn check_port(port: u32) -> Result<(), Errno> {
         return Ok(());
     }
     Err(refuse!(EINVAL, port, "the device has one port, number 1"))
+}
+
+/// The rate of a device's link in bit/s.
+fn line_rate(device: &Device) -> u64 {
+    device.info.line_rate.unwrap_or(DEFAULT_RATE)
+}
+
+/// Width and speed of a link of `rate` bit/s.
+fn lanes(rate: u64) -> (u8, u32) {
+    let [.., fastest] = RATES;
+    let (_, width, speed) =
+        *RATES.iter().find(|(mbit, ..)| rate.div_ceil(1_000_000) <= *mbit).unwrap_or(&fastest);
+    (width, speed)
 }
 
 fn gid_tbl_len(gids: &[GidEntry]) -> usize {
@@ -74,6 +103,7 @@ fn attributes(context: &Context) -> IbvPortAttr {
     let device = context.device;
     // In a forked child there is no engine to ask.
     let is_active = context.engine.port().map_or(true, |port| port.active);
+    let (width, speed) = lanes(line_rate(device));
     let mut attr: IbvPortAttr = zeroed();
     attr.state = if is_active { ACTIVE } else { DOWN };
     attr.max_mtu = MTU_4096;
@@ -83,12 +113,12 @@ fn attributes(context: &Context) -> IbvPortAttr {
     attr.max_msg_sz = ferroce_stack::MAX_MESSAGE as u32;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 1;
-    attr.active_width = WIDTH_4X;
-    attr.active_speed = SPEED_FDR10;
+    attr.active_width = width;
+    attr.active_speed = speed.min(SPEED_NDR) as u8;
     attr.phys_state = if is_active { LINK_UP } else { DISABLED };
     attr.link_layer = ETHERNET;
     attr.flags = GRH_REQUIRED;
-    attr.active_speed_ex = u32::from(SPEED_FDR10);
+    attr.active_speed_ex = speed;
     attr
 }
 
@@ -153,10 +183,10 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
     speed: *mut u64,
 ) -> c_int {
     // SAFETY: the caller gives valid pointers or null.
-    let (Some(_), Some(speed)) = (unsafe { (Context::of(context), speed.as_mut()) }) else {
+    let (Some(context), Some(speed)) = (unsafe { (Context::of(context), speed.as_mut()) }) else {
         return errno::code(Err(EINVAL));
     };
-    errno::code(check_port(port).map(|()| *speed = SPEED))
+    errno::code(check_port(port).map(|()| *speed = line_rate(context.device).div_ceil(100_000_000)))
 }
 
 /// # Safety
@@ -326,4 +356,27 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
         DEFAULT_PKEY => Ok(0),
         pkey => Err(refuse!(EINVAL, pkey, "the one P_Key is 0xffff")),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_told_by_the_narrowest_link_that_carries_it() {
+        const GBIT: u64 = 1_000_000_000;
+        let table = [
+            (GBIT, 1, 1),
+            (10 * GBIT, 1, 8),
+            (25 * GBIT, 1, 32),
+            (40 * GBIT, 2, 8),
+            (100 * GBIT, 2, 32),
+            (400 * GBIT, 2, 128),
+            (800 * GBIT, 2, 256),
+            (u64::MAX, 2, 256),
+        ];
+        for (rate, width, speed) in table {
+            assert_eq!(lanes(rate), (width, speed), "{rate}");
+        }
+    }
 }

@@ -387,6 +387,8 @@ unsafe fn open(context: *mut IbvContext, attr: &IbvQpOpenAttr) -> Result<*mut Qp
     Ok(Box::into_raw(Box::new(qp)))
 }
 
+/// Destroys a QP, with its work requests and those of its completions that were not polled.
+///
 /// # Safety
 /// The QP must be null or live, and is gone if this succeeds.
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {

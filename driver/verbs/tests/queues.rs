@@ -7,6 +7,60 @@ fn run(name: &str, body: &str) {
 }
 
 #[test]
+fn a_destroyed_qp_takes_its_completions_and_no_others() {
+    run(
+        "destroyed_completions",
+        r#"
+/* A WRITE whose completion is in the CQ when this returns, not polled. */
+static void write_and_wait(struct ibv_qp *from, uint64_t wr_id) {
+    struct ibv_sge sge = piece(0, 8);
+    struct ibv_send_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = { (uintptr_t)memory + 64, mr->rkey } }, *bad;
+    struct ibv_cq *told;
+    void *cookie;
+    CHECK(!ibv_req_notify_cq(cq, 0) && !ibv_post_send(from, &wr, &bad));
+    CHECK(!ibv_get_cq_event(channel, &told, &cookie) && told == cq);
+    ibv_ack_cq_events(cq, 1);
+}
+
+int main(void) {
+    open_all();
+    struct ibv_qp *pairs[3][2];
+    for (int pair = 0; pair < 3; pair++) {
+        struct ibv_qp *a = pairs[pair][0] = new_qp(IBV_QPT_RC, 0);
+        struct ibv_qp *b = pairs[pair][1] = new_qp(IBV_QPT_RC, 0);
+        connect_to(a, b);
+        connect_to(b, a);
+    }
+    for (int pair = 0; pair < 3; pair++)
+        write_and_wait(pairs[pair][0], pair);
+    /* Receives that nothing has come for vanish too. */
+    struct ibv_sge sge = piece(0, 8);
+    struct ibv_recv_wr recv = { .wr_id = 9, .sg_list = &sge, .num_sge = 1 }, *bad;
+    CHECK(!ibv_post_recv(pairs[1][0], &recv, &bad));
+    CHECK(!ibv_destroy_qp(pairs[1][0]));
+    struct ibv_wc wc = next();
+    CHECK(wc.wr_id == 0 && wc.qp_num == pairs[0][0]->qp_num && wc.status == IBV_WC_SUCCESS);
+    wc = next();
+    CHECK(wc.wr_id == 2 && wc.qp_num == pairs[2][0]->qp_num && wc.status == IBV_WC_SUCCESS);
+    CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+    /* The CQ has the room again, and goes on telling. */
+    write_and_wait(pairs[0][0], 3);
+    CHECK(!ibv_destroy_qp(pairs[0][0]));
+    CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+    write_and_wait(pairs[2][0], 4);
+    CHECK(next().wr_id == 4);
+    CHECK(!ibv_destroy_qp(pairs[0][1]) && !ibv_destroy_qp(pairs[1][1]));
+    CHECK(!ibv_destroy_qp(pairs[2][0]) && !ibv_destroy_qp(pairs[2][1]));
+    close_all();
+    return 0;
+}
+"#,
+    );
+}
+
+#[test]
 fn a_cq_waits_for_the_events_of_its_channel() {
     run(
         "waits_for_events",

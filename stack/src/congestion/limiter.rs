@@ -42,7 +42,7 @@ pub(crate) struct Limiter {
 impl Limiter {
     /// For packets of `path_mtu` bytes, which with their headers take up to `overhead` more.
     pub fn new(config: &Config, path_mtu: u32, overhead: usize) -> Limiter {
-        let config = config.clamped();
+        let config = config.clone().on_link(None);
         let path = PathInfo { line_rate: config.line_rate, path_mtu };
         let two_packets = 2 * (u64::from(path_mtu) + overhead as u64);
         Limiter {

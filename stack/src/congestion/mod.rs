@@ -80,9 +80,12 @@ pub struct QpRate {
 }
 
 /// The enum of algorithms' parameters and that of their states, from one list of modules. Each has
-/// a `Params`, and a `State` that is a [`Control`].
+/// a `Params`, and a `State` that is a [`Control`]. Sets of parameters have names beside theirs.
 macro_rules! algorithms {
-    ($($(#[$doc:meta])* $Name:ident in $module:ident,)*) => {
+    (
+        sets { $($named:literal: $Of:ident($params:expr),)* }
+        $($(#[$doc:meta])* $Name:ident in $module:ident,)*
+    ) => {
         /// Which algorithm, with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Algorithm {
@@ -90,18 +93,20 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// The names of all.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($module)),*];
+            /// The names that [`Algorithm::named`] knows.
+            pub const NAMES: &'static [&'static str] =
+                &[$(stringify!($module),)* $($named,)*];
 
-            /// The algorithm `name` with its default parameters.
+            /// The algorithm `name` with its default parameters, or with those of the name.
             pub fn named(name: &str) -> Option<Algorithm> {
                 match name {
                     $(stringify!($module) => Some(Algorithm::$Name($module::Params::default())),)*
+                    $($named => Some(Algorithm::$Of($params)),)*
                     _ => None,
                 }
             }
 
-            /// Its name.
+            /// Its name, whatever its parameters.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Algorithm::$Name(_) => stringify!($module),)*
@@ -185,6 +190,9 @@ macro_rules! algorithms {
 }
 
 algorithms! {
+    sets {
+        "dcqcn-nvidia": Dcqcn(dcqcn::Params::nvidia()),
+    }
     /// DCQCN: marks become CNPs, CNPs cut the rate.
     Dcqcn in dcqcn,
     /// Swift: the round-trip time decides how much may be outstanding.
@@ -197,8 +205,9 @@ parameters! {
     /// How a device controls congestion.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Config {
-        /// Rate of the link in bit/s: no QP is held to more, and one held to that is not held.
-        line_rate: u64 = 1_000_000..=1_000_000_000_000,
+        /// Rate of the link in bit/s: no QP is held to more, and one held to that is not held. 0:
+        /// that of the device's link ([`Config::on_link`]).
+        line_rate: u64 = 1_000_000..=1_000_000_000_000 or 0,
         /// Nanoseconds between two CNPs that one QP sends, at least.
         min_time_between_cnps: u64 = 0..=1_000_000_000,
         /// DSCP of CNPs.
@@ -230,10 +239,20 @@ impl Config {
 
     /// Rate of the link where nobody says: 10 Gbit/s.
     pub const DEFAULT_LINE_RATE: u64 = 10_000_000_000;
+
+    /// The same on a link of `rate` bit/s, if that is known: unless a `line_rate` is set, it is that,
+    /// or else [`Config::DEFAULT_LINE_RATE`].
+    #[must_use]
+    pub fn on_link(mut self, rate: Option<u64>) -> Config {
+        if self.line_rate == 0 {
+            self.line_rate = rate.filter(|rate| *rate > 0).unwrap_or(Config::DEFAULT_LINE_RATE);
+        }
+        self.clamped()
+    }
 }
 
 /// `dcqcn,line_rate=25000000000,rpg_ai_rate=40`: an algorithm, then parameters of its own and of
-/// [`Config`], each in the unit of its field.
+/// [`Config`], each in the unit of its field. Without a `line_rate` that is 0, the link's.
 impl FromStr for Config {
     type Err = ParameterError;
 
@@ -242,7 +261,7 @@ impl FromStr for Config {
         let name = words.next().unwrap_or_default();
         let unknown = || ParameterError::Algorithm(name.to_owned(), Algorithm::NAMES.to_vec());
         let algorithm = Algorithm::named(name).ok_or_else(unknown)?;
-        let mut config = Config::new(algorithm, Config::DEFAULT_LINE_RATE);
+        let mut config = Config::new(algorithm, 0);
         for word in words {
             let syntax = || ParameterError::Syntax(word.to_owned());
             let (name, value) = word.split_once('=').ok_or_else(syntax)?;
@@ -301,10 +320,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_what_would_be_right() {
         let table = [
-            ("cubic", "no algorithm 'cubic'; there are dcqcn, swift, timely"),
+            ("cubic", "no algorithm 'cubic'; there are dcqcn, "),
             ("dcqcn,rpg_ai_rate", "'rpg_ai_rate' is not NAME=VALUE"),
             ("dcqcn,rpg_gd=12", "rpg_gd is a whole number from 10 to 11"),
             ("swift,beta=x", "beta is a whole number from 1 to 1000"),
+            ("swift,line_rate=25", "line_rate is a whole number from 1000000 to "),
             ("swift,cnp_dscp=64", "cnp_dscp is a whole number from 0 to 63"),
             ("swift,rpg_gd=10", "no parameter 'rpg_gd'; there are base_target_delay, fs_range"),
         ];
@@ -312,6 +332,24 @@ mod tests {
             let error = text.parse::<Config>().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_set_of_parameters_has_a_name_and_each_may_be_another_in_any_order() {
+        let config: Config = "dcqcn-nvidia".parse().unwrap();
+        assert_eq!(config.algorithm, Algorithm::Dcqcn(dcqcn::Params::nvidia()));
+        let params = dcqcn::Params { rpg_ai_rate: 7, ..dcqcn::Params::nvidia() };
+        for text in ["burst=9,rpg_ai_rate=7", "rpg_ai_rate=7,burst=9"] {
+            let config: Config = format!("dcqcn-nvidia,{text}").parse().unwrap();
+            assert_eq!(config.algorithm, Algorithm::Dcqcn(params.clone()));
+            // Told with all parameters, it needs the name no more.
+            assert_eq!(config.to_string().parse(), Ok(config));
+        }
+        // The name comes first, as nothing else does.
+        let error = "rpg_ai_rate=7,dcqcn-nvidia".parse::<Config>().unwrap_err().to_string();
+        assert!(error.starts_with("no algorithm 'rpg_ai_rate=7'"), "{error}");
+        let error = "dcqcn,dcqcn-nvidia".parse::<Config>().unwrap_err().to_string();
+        assert_eq!(error, "'dcqcn-nvidia' is not NAME=VALUE");
     }
 
     /// The algorithm that the guide adds is compiled here, where one that is added stands.
@@ -344,6 +382,20 @@ mod tests {
                 assert!(state.rate(now) >= 1_000_000, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_line_rate_that_is_not_set_is_that_of_the_link() {
+        let of = |text: &str, rate| text.parse::<Config>().unwrap().on_link(rate).line_rate;
+        assert_eq!(of("dcqcn", Some(25_000_000_000)), 25_000_000_000);
+        assert_eq!(of("dcqcn", None), Config::DEFAULT_LINE_RATE);
+        assert_eq!(of("dcqcn,line_rate=0", None), Config::DEFAULT_LINE_RATE);
+        assert_eq!(of("dcqcn,line_rate=40000000000", Some(25_000_000_000)), 40_000_000_000);
+        // A link may say anything.
+        let bounded = |rate| of("swift", Some(rate));
+        assert_eq!([1, u64::MAX].map(bounded), [1_000_000, 1_000_000_000_000]);
+        // As a device takes it that nobody has told of a link.
+        assert_eq!("swift".parse::<Config>().unwrap().clamped().line_rate, 0);
     }
 
     #[test]

@@ -34,13 +34,16 @@ impl fmt::Display for ParameterError {
 
 impl std::error::Error for ParameterError {}
 
-/// A struct of numbers, each with the values it may have; the struct can be read and set by name.
-/// Fields of another kind come last.
+/// A struct of numbers, each with the values it may have, and perhaps one more that stands for none
+/// of them; the struct can be read and set by name. Fields of another kind come last.
 macro_rules! parameters {
     (
         $(#[$meta:meta])*
         pub struct $Params:ident {
-            $($(#[$doc:meta])* $field:ident: $type:ty = $least:literal..=$most:literal,)*
+            $(
+                $(#[$doc:meta])*
+                $field:ident: $type:ty = $least:literal..=$most:literal $(or $none:literal)?,
+            )*
         }
         $(with { $($(#[$rest_doc:meta])* $rest:ident: $rest_type:ty,)* })?
     ) => {
@@ -67,7 +70,9 @@ macro_rules! parameters {
                 match name {
                     $(stringify!($field) => {
                         let number = value.trim().parse::<$type>().ok();
-                        let number = number.filter(|number| ($least..=$most).contains(number));
+                        let number = number.filter(|number| {
+                            ($least..=$most).contains(number) $(|| *number == $none)?
+                        });
                         self.$field = number.ok_or(ParameterError::Value(
                             stringify!($field),
                             $least,
@@ -84,11 +89,13 @@ macro_rules! parameters {
                 [$((stringify!($field), u64::from(self.$field)),)*].into_iter()
             }
 
-            /// The same, with every value that lies outside its bounds brought to the nearest.
+            /// The same, with every value that is none it may have brought to the nearest.
             #[must_use]
             pub fn clamped(&self) -> $Params {
                 let mut params = self.clone();
-                $(params.$field = params.$field.clamp($least, $most);)*
+                $(if true $(&& params.$field != $none)? {
+                    params.$field = params.$field.clamp($least, $most);
+                })*
                 params
             }
         }

@@ -303,6 +303,30 @@ fn one_program_with_a_link_of_its_own() {
 }
 
 #[test]
+fn a_device_tells_the_rate_of_its_link() {
+    if !have("ibv_devinfo", "ibverbs-utils") {
+        return;
+    }
+    let Some(cable) = Cable::new() else { return };
+    let told = |link: &[&str]| {
+        let mut command = cable.ferroce(Side::Client);
+        let ended = limited(command.arg("run").args(link).args(["--", "ibv_devinfo", "-v"]));
+        let of = |name: &str| {
+            let line = ended.out.lines().find_map(|line| line.trim().strip_prefix(name));
+            line.unwrap_or_else(|| panic!("no {name} in {ended}")).trim().to_owned()
+        };
+        [of("active_width:"), of("active_speed:")]
+    };
+    assert_eq!(told(&[]), ["4X (2)", "10.0 Gbps (8)"]);
+    // A cable of veth says 10 Gbit/s.
+    let expected = ["1X (1)", "10.0 Gbps (8)"];
+    assert_eq!(told(&["--link", "packet:roce1"]), expected);
+    let gateway = up(&cable, Side::Client, "udp", Side::ipv4);
+    assert_eq!(told(&[]), expected);
+    end([gateway]);
+}
+
+#[test]
 fn what_is_wrong_with_a_link_is_said() {
     let Some(cable) = Cable::new() else { return };
     let table = [

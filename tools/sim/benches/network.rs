@@ -4,6 +4,7 @@
 //! switches on the way between most of its 64 hosts; `transport` is the same work as `star` between
 //! two hosts on one cable, and so hardly more than what the transport itself takes.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -56,6 +57,7 @@ fn plan(topology: Topology, stride: usize, messages: u64) -> Plan {
         seed: 1,
         flows: (0..hosts).map(flow).collect(),
         topology,
+        other_switches: BTreeMap::new(),
         switch: Switch {
             buffer: 64 << 20,
             ecn: [None; CLASSES],

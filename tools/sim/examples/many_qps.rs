@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p ferroce-sim --example many_qps [messages of each QP pair]`
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::time::Instant;
@@ -87,6 +88,7 @@ fn plan(messages: u64) -> Result<Plan, Box<dyn Error>> {
             switches: LEAVES + SPINES,
             links: down.chain(up).collect(),
         },
+        other_switches: BTreeMap::new(),
         switch: Switch { buffer: 32 << 20, ecn, pfc, alpha: 1.0 },
         host: Host {
             device: Config {

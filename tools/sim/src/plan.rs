@@ -1,5 +1,7 @@
 //! What is simulated, with nothing left to choose.
 
+use std::collections::BTreeMap;
+
 use ferroce::frame::fault::Rule;
 use ferroce_stack::Config;
 use ferroce_stack::verbs::Mtu;
@@ -17,8 +19,10 @@ pub struct Plan {
     pub seed: u64,
     /// What is connected with what.
     pub topology: Topology,
-    /// How every switch behaves.
+    /// How every switch behaves,
     pub switch: Switch,
+    /// but for these, by number.
+    pub other_switches: BTreeMap<usize, Switch>,
     /// How every host behaves.
     pub host: Host,
     /// What the hosts' programs do, by start.
@@ -31,6 +35,13 @@ pub struct Plan {
     pub sample_every: u64,
     /// Links whose frames, both ways, are kept for a pcap.
     pub captures: Vec<usize>,
+}
+
+impl Plan {
+    /// How the switch of this number behaves.
+    pub fn switch(&self, number: usize) -> &Switch {
+        self.other_switches.get(&number).unwrap_or(&self.switch)
+    }
 }
 
 /// An end of a link.

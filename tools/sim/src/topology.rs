@@ -27,6 +27,8 @@ pub struct Network {
     /// It.
     pub topology: Topology,
     switches: Vec<String>,
+    /// The link of each host, if it has one.
+    host_links: Vec<Option<usize>>,
     /// Of each end of each link, as numbered in [`Outcome::ports`](crate::Outcome::ports).
     ports: Vec<String>,
 }
@@ -34,9 +36,18 @@ pub struct Network {
 impl Network {
     /// Names everything.
     fn new(switches: Vec<String>, hosts: usize, links: Vec<Link>) -> Network {
+        let mut host_links = vec![None; hosts];
+        for (index, link) in links.iter().enumerate() {
+            for end in link.ends {
+                if let Node::Host(host) = end {
+                    host_links[host].get_or_insert(index);
+                }
+            }
+        }
         let mut network = Network {
             topology: Topology { hosts, switches: switches.len(), links },
             switches,
+            host_links,
             ports: Vec::new(),
         };
         let mut last = Vec::<([Node; 2], usize)>::new();
@@ -84,23 +95,19 @@ impl Network {
         if let Some(port) = self.ports.iter().position(|port| port == name) {
             return Some(port / 2);
         }
-        let host = name.strip_prefix('h')?.parse().ok()?;
-        let of_host = |link: &Link| link.ends.contains(&Node::Host(host));
-        self.topology.links.iter().position(of_host)
+        let host: usize = name.strip_prefix('h')?.parse().ok()?;
+        *self.host_links.get(host)?
     }
 
     /// The rate of a host's link, in bits per second.
     pub fn host_rate(&self, host: usize) -> u64 {
-        let links = &self.topology.links;
-        let link = links.iter().find(|link| link.ends.contains(&Node::Host(host)));
-        link.map_or(0, |link| link.rate)
+        let link = self.host_links.get(host).copied().flatten();
+        link.map_or(0, |link| self.topology.links[link].rate)
     }
 
     /// The rate of the hosts' fastest link, in bits per second.
     pub fn fastest_host_rate(&self) -> u64 {
-        let is_host = |node: &Node| matches!(node, Node::Host(_));
-        let links = self.topology.links.iter().filter(|link| link.ends.iter().any(is_host));
-        links.map(|link| link.rate).max().unwrap_or(0)
+        (0..self.topology.hosts).map(|host| self.host_rate(host)).max().unwrap_or(0)
     }
 
     /// Of each host, the links on a shortest way to it from `from`; empty for `from` itself, and

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ferroce_sim::SimError;
 use ferroce_sim::config::{Document, Setting};
 use ferroce_sim::sweep::Sweep;
-use ferroce_stack::congestion::Algorithm;
+use ferroce_stack::congestion::{Algorithm, dcqcn};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -114,6 +114,79 @@ fn errors_name_file_line_key_and_what_would_be_right() {
         let error = with(from, to);
         assert!(parts.iter().all(|part| error.contains(part)), "{to}: {error}");
     }
+}
+
+#[test]
+fn a_set_of_parameters_has_a_name_and_a_table_of_its_own() {
+    let text = "[host]\ncongestion = 'dcqcn-nvidia'\n[congestion.dcqcn]\nrpg_hai_rate = 9\n\
+                [congestion.dcqcn-nvidia]\nrpg_ai_rate = 7\n";
+    let document = Document::parse(Path::new("x.toml"), &format!("{text}{GOOD}")).unwrap();
+    let control = document.experiment().unwrap().plan.host.device.congestion.unwrap();
+    let params = dcqcn::Params { rpg_ai_rate: 7, ..dcqcn::Params::nvidia() };
+    assert_eq!(control.algorithm, Algorithm::Dcqcn(params));
+    assert_eq!(control.line_rate, 100_000_000_000);
+}
+
+const TIERS: &str = "\
+[topology]
+kind = 'leaf-spine'
+leaves = 2
+spines = 1
+hosts-per-leaf = 2
+[[workload]]
+kind = 'permutation'
+size = '1 MiB'
+";
+
+#[test]
+fn a_switch_is_as_its_name_says_else_as_its_kind_else_as_all_are() {
+    // The order in the file does not matter.
+    let own = "[switch.at.leaf0.ecn]\nkmax = '80 KB'\n";
+    let kind =
+        "[switch.at.leaf.ecn]\nkmin = '30 KB'\nkmax = '90 KB'\n[switch.at.leaf]\nbuffer = '2 MB'\n";
+    for at in [format!("{own}{kind}"), format!("{kind}{own}")] {
+        let text = format!("{TIERS}[switch.ecn]\nkmin = '20 KB'\nkmax = '70 KB'\n{at}");
+        let document = Document::parse(Path::new("x.toml"), &text).unwrap();
+        let plan = document.experiment().unwrap().plan;
+        let of = |number| {
+            let switch = plan.switch(number);
+            let ecn = switch.ecn.iter().flatten().next().unwrap();
+            (ecn.kmin, ecn.kmax, switch.buffer)
+        };
+        assert_eq!(
+            [0, 1, 2].map(of),
+            [
+                (30_000, 80_000, 2_000_000),
+                (30_000, 90_000, 2_000_000),
+                (20_000, 70_000, 12_000_000),
+            ]
+        );
+        // The part of each port follows from the buffer.
+        let xoff = |number| plan.switch(number).pfc.iter().flatten().next().unwrap().xoff;
+        assert!(xoff(0) == xoff(1) && xoff(1) < xoff(2));
+    }
+}
+
+#[test]
+fn errors_of_some_switches_name_their_key() {
+    for (at, right) in [
+        ("[switch.at.leaf9.ecn]\nkmin = 1", "x.toml:9: switch.at.leaf9: no such switch: expected"),
+        ("[switch.at.h0]\nalpha = 1", "one such as \"leaf0\", or a kind: \"leaf\", \"spine\""),
+        ("[switch.at.'']\nalpha = 1", "x.toml:9: switch.at.: no such switch"),
+        ("[switch.at.leaf.ecn]\nkmin = '9 MB'", "x.toml:10: switch.at.leaf.ecn.kmin: kmin 9000000"),
+        ("[switch.at.leaf1]\nalpha = 0", "x.toml:10: switch.at.leaf1.alpha: 0: expected 1/1024"),
+        ("[switch.at.leaf1]\nbuffer = '20 KB'", "x.toml:10: switch.at.leaf1.buffer: 20000 B are"),
+        ("[switch.at.leaf1.pfc]\nclasses = [8]", "switch.at.leaf1.pfc.classes: 8: expected"),
+        ("[switch.at.leaf1]\nkmin = 1", "x.toml:10: switch.at.leaf1.kmin: unknown field"),
+        ("[switch.at.leaf1.at.leaf0]", "switch.at.leaf1.at: unknown field"),
+    ] {
+        let error = error(&format!("{TIERS}{at}"), &[]);
+        assert!(error.contains(right), "{at}: {error}");
+    }
+    let set = [("switch.at.spine0.pfc.xoff", "1 MB")];
+    assert_eq!(error(TIERS, &set), "none");
+    let set = [("switch.at.spine1.pfc.xoff", "1 MB")];
+    assert!(error(TIERS, &set).contains("with switch.at.spine1.pfc.xoff=1 MB: switch.at.spine1"));
 }
 
 #[test]

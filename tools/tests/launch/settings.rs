@@ -71,6 +71,7 @@ fn devices_as_ibv_devinfo_as_rdma_link_and_as_json() {
         "hca_id: ferroce1",
         "node_guid:              0000:cbff:fe00:7109",
         "active_mtu:             4096 (5)",
+        "line_rate:              -",
         "GID[  1]:               ::ffff:203.0.113.9, RoCE v2",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
@@ -78,5 +79,6 @@ fn devices_as_ibv_devinfo_as_rdma_link_and_as_json() {
     let [first, second] = &lines(&show(&["--json"]))[..] else { panic!("two devices") };
     assert_eq!((&first["name"], &first["netdev"]), (&"ferroce0".into(), &"lo".into()));
     assert_eq!((&second["mac"], &second["netdev"]), (&"02:00:cb:00:71:09".into(), &Value::Null));
+    assert_eq!(second["line_rate"], Value::Null);
     assert_eq!(second["gids"][0]["gid"], "fe80::cbff:fe00:7109");
 }

@@ -9,7 +9,7 @@ use crate::fabric::{FabricPort, GatewayNote, PortNews};
 
 fn note() -> GatewayNote {
     let addresses = vec!["10.0.0.1".parse().unwrap()];
-    GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024, v1: false }
+    GatewayNote { link: "packet:eth0".to_owned(), addresses, mtu: 1024, line_rate: None, v1: false }
 }
 
 #[test]

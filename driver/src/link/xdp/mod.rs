@@ -25,6 +25,7 @@ use sender::XdpSender;
 use socket::{Halves, Place, ReceiveHalf, SendHalf, Sizes};
 use umem::CHUNK;
 
+use super::ethtool;
 use super::interface::{Interface, Purpose};
 use super::socket::Socket;
 use super::{Link, LinkError, LinkName};
@@ -51,7 +52,7 @@ const ETHERNET: usize = 18;
 
 /// Opens the link of an interface.
 pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
-    let Interface { index, vid, mtu, addresses, addressing, watch, port, silence } =
+    let Interface { index, vid, mtu, line_rate, addresses, addressing, watch, port, silence } =
         Interface::open(link, name, purpose)?;
     let queues = receive_queues(name)?;
     // First what needs most rights.
@@ -71,6 +72,7 @@ pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, 
         receiver: Box::new(receiver),
         sender: Box::new(XdpSender::new(send, sends, addressing, counters.clone())),
         mtu: mtu.min(frame_max - ETHERNET),
+        line_rate,
         addresses,
         takes_any_address: true,
         watch: Some(watch),
@@ -82,7 +84,7 @@ pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, 
 /// How many queues of an interface receive.
 fn receive_queues(interface: &str) -> Result<u32, XdpError> {
     let any = Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(XdpError::at(COUNT))?;
-    let queues = match sys::receive_queues(any.as_fd(), interface) {
+    let queues = match ethtool::receive_queues(any.as_fd(), interface) {
         // Virtual interfaces have one.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => 1,
         outcome => outcome.map_err(XdpError::at(COUNT))?.max(1),

@@ -1,4 +1,4 @@
-//! System calls of AF_XDP, of BPF and of ethtool, each as a function that cannot be misused.
+//! System calls of AF_XDP and of BPF, each as a function that cannot be misused.
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io;
@@ -27,9 +27,6 @@ const ATTACH_XDP: u32 = 37;
 
 /// The program bears frames of several buffers.
 const HAS_FRAGS: u32 = 1 << 5;
-
-/// Of ethtool: how many queues an interface has.
-const GET_CHANNELS: u32 = 0x3c;
 
 #[repr(C)]
 struct MapCreate {
@@ -71,18 +68,6 @@ struct LinkCreate {
     interface: u32,
     attach_type: u32,
     flags: u32,
-}
-
-/// The answer to [`GET_CHANNELS`].
-#[repr(C)]
-#[derive(Default)]
-struct Channels {
-    command: u32,
-    max: [u32; 4],
-    rx: u32,
-    tx: u32,
-    other: u32,
-    combined: u32,
 }
 
 /// Gives a socket its UMEM, all chunks of it.
@@ -182,25 +167,6 @@ pub fn wake_receiver(socket: BorrowedFd<'_>) {
     let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
     // SAFETY: there are no bytes and no address.
     unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
-}
-
-/// How many queues of an interface receive. `socket` is any one.
-///
-/// # Errors
-/// What ioctl(2) says; raw `EOPNOTSUPP` if the driver does not.
-pub fn receive_queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
-    // SAFETY: zeros are a value of it.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // The last byte stays 0.
-    let room = request.ifr_name.len() - 1;
-    for (to, byte) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
-        *to = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: the request and the answer it points to are ours; the command says how long that is.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
-    Ok(channels.rx.saturating_add(channels.combined))
 }
 
 /// A map of sockets by queue.

@@ -88,17 +88,16 @@ impl Stash {
         *bytes += self.packets.drain(..).map(|kept| kept.frame.len()).sum::<usize>();
     }
 
-    /// What is kept, oldest first, as few ranges as it takes.
+    /// What is kept, oldest first, as few ranges as it takes: a PSN that is missing is before each but
+    /// the first, even if a peer's requests overlap.
     pub fn ranges(&self) -> impl Iterator<Item = PsnRange> {
         let mut packets = self.packets.iter().map(|kept| kept.range).peekable();
         std::iter::from_fn(move || {
-            let mut all = packets.next()?;
-            while let Some(next) =
-                packets.next_if(|next| next.first == all.first.advance(all.count))
-            {
-                all.count = all.count.saturating_add(next.count);
+            let PsnRange { first, mut count } = packets.next()?;
+            while let Some(next) = packets.next_if(|next| next.first.since(first) <= count) {
+                count = count.max(next.first.since(first).saturating_add(next.count));
             }
-            Some(all)
+            Some(PsnRange { first, count })
         })
     }
 }
@@ -129,6 +128,20 @@ mod tests {
         assert!(stash.take(Psn::new(5), &mut bytes).is_some());
         assert!(stash.is_empty());
         assert_eq!(bytes, 1000);
+    }
+
+    #[test]
+    fn requests_that_overlap_are_told_as_one_range() {
+        let (mut stash, mut bytes) = (Stash::default(), 1000);
+        let half = 1 << 23;
+        for kept in [range(4, 6), range(6, 1), range(9, 3), range(13, 1), range(half, half)] {
+            stash.keep(kept, &[0; 10], Room { packets: 8, bytes: &mut bytes });
+        }
+        let ranges: Vec<PsnRange> = stash.ranges().collect();
+        assert_eq!(ranges, [range(4, 8), range(13, 1), range(half, half)]);
+        stash.keep(range(14, half), &[0; 10], Room { packets: 8, bytes: &mut bytes });
+        let ranges: Vec<PsnRange> = stash.ranges().collect();
+        assert_eq!(ranges, [range(4, 8), range(13, 2 * half - 13)]);
     }
 
     #[test]

@@ -96,10 +96,12 @@ fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Proble
     for flow in &flows {
         used[usize::from(host.classes[usize::from(flow.dscp & 63)] & 7)] = true;
     }
+    let (switch, other_switches) = switches::switches(&keys.switch, &network, &used)?;
     let plan = Plan {
         seed,
         topology: network.topology.clone(),
-        switch: switches::switch(&keys.switch, &network, &used)?,
+        switch,
+        other_switches,
         sample_every: sampling(keys, until, flows.len(), network.ports().len())?,
         host,
         flows,

@@ -11,7 +11,7 @@ use super::schema::File;
 pub(super) fn config(keys: &File, rate: u64) -> Result<Option<Config>, Problem> {
     let chosen = keys.host.congestion.as_deref().unwrap_or("none");
     let mut config = match (chosen, Algorithm::named(chosen)) {
-        (_, Some(algorithm)) => Some(Config::new(algorithm, rate)),
+        (_, Some(algorithm)) => Some(Config::new(algorithm, 0)),
         ("none", None) => None,
         (_, None) => {
             let names = Algorithm::NAMES.join("\", \"");
@@ -37,7 +37,7 @@ pub(super) fn config(keys: &File, rate: u64) -> Result<Option<Config>, Problem> 
             (Some(_), _) => return Err(Problem::new(key, "expected a table of parameters")),
             (None, _) => {
                 // Checked even if no congestion is controlled: a typing error is one.
-                let mut unused = Config::new(default_algorithm(), rate);
+                let mut unused = Config::new(default_algorithm(), 0);
                 let config = config.as_mut().unwrap_or(&mut unused);
                 config.set(name, &text(value)).map_err(|error| {
                     let tables = Algorithm::NAMES.join("], [congestion.");
@@ -47,7 +47,7 @@ pub(super) fn config(keys: &File, rate: u64) -> Result<Option<Config>, Problem> 
             }
         }
     }
-    Ok(config)
+    Ok(config.map(|config| config.on_link(Some(rate))))
 }
 
 fn default_algorithm() -> Algorithm {

@@ -64,6 +64,17 @@ pub(crate) struct SwitchKeys {
     pub alpha: Option<f64>,
     pub ecn: EcnKeys,
     pub pfc: PfcKeys,
+    pub at: BTreeMap<String, SwitchAtKeys>,
+}
+
+/// `[switch.at.NAME]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SwitchAtKeys {
+    pub buffer: Option<Size>,
+    pub alpha: Option<f64>,
+    pub ecn: EcnKeys,
+    pub pfc: PfcKeys,
 }
 
 /// `[switch.ecn]`.
@@ -247,6 +258,7 @@ mod tests {
             ("`[topology]`", fields::<TopologyKeys>()),
             ("`[[topology.link]]`", fields::<LinkKeys>()),
             ("`[switch]`", fields::<SwitchKeys>()),
+            ("`[switch.at.NAME]`", fields::<SwitchAtKeys>()),
             ("`[switch.ecn]`", fields::<EcnKeys>()),
             ("`[switch.pfc]`", fields::<PfcKeys>()),
             ("`[host]`", fields::<HostKeys>()),

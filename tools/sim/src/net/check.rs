@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::clock;
 use super::error::SimError;
 use super::memory::INDEX_MAX;
-use crate::plan::{CLASSES, Flow, Link, Node, Plan, Verb};
+use crate::plan::{CLASSES, Flow, Link, Node, Plan, Switch, Verb};
 
 /// Hosts there may be: each has an address in 10.0.0.0/8.
 const HOSTS_MAX: usize = (1 << 24) - 2;
@@ -28,7 +28,7 @@ type Checked = Result<(), SimError>;
 /// The first fault found.
 pub fn check(plan: &Plan) -> Checked {
     check_topology(plan)?;
-    check_switch(plan)?;
+    check_switches(plan)?;
     check_host(plan)?;
     check_flows(plan)?;
     let links = plan.topology.links.len();
@@ -87,13 +87,23 @@ fn check_topology(plan: &Plan) -> Checked {
     }
 }
 
-fn check_switch(plan: &Plan) -> Checked {
-    let switch = &plan.switch;
+fn check_switches(plan: &Plan) -> Checked {
+    check_switch(&plan.switch, "switch")?;
+    for (&number, switch) in &plan.other_switches {
+        let most = plan.topology.switches;
+        let of = || "other_switches".to_string();
+        value(number < most, of, "switch", number, || format!("below {most}"))?;
+        check_switch(switch, &format!("switch {number}"))?;
+    }
+    Ok(())
+}
+
+fn check_switch(switch: &Switch, name: &str) -> Checked {
     let alpha = switch.alpha;
     let is_share = alpha > 0.0 && alpha.is_finite();
-    value(is_share, || "switch".into(), "alpha", alpha, || "a number above 0".into())?;
+    value(is_share, || name.into(), "alpha", alpha, || "a number above 0".into())?;
     for class in 0..CLASSES {
-        let of = || format!("switch, class {class}");
+        let of = || format!("{name}, class {class}");
         if let Some(ecn) = switch.ecn[class] {
             let is_right = (0.0..=1.0).contains(&ecn.pmax);
             value(is_right, of, "pmax", ecn.pmax, || "0 to 1".into())?;

@@ -10,11 +10,16 @@ use super::link::CONTROL;
 use super::pause::{LEN, Pause, QUANTA_MAX, quanta_time};
 use super::port::Port;
 use super::{Network, SimError};
-use crate::plan::{Ecn, Node, Plan};
+use crate::plan::{CLASSES, Ecn, Node, Pfc, Plan};
 
 /// A switch.
 #[derive(Debug)]
 pub struct Switch {
+    /// Marking and pausing of each class, and the share of what is free for a queue of one without
+    /// pauses: as its plan says.
+    ecn: [Option<Ecn>; CLASSES],
+    pfc: [Option<Pfc>; CLASSES],
+    alpha: f64,
     /// Bytes of its buffer that are no port's headroom.
     shared: u64,
     /// How many of them are taken.
@@ -36,9 +41,6 @@ impl Switch {
     /// # Errors
     /// [`SimError::NoBuffer`] for one whose ports' headroom takes all of it.
     pub fn all(plan: &Plan, ports: &[Port]) -> Result<Vec<Switch>, SimError> {
-        let buffer = plan.switch.buffer;
-        let headrooms = plan.switch.pfc.iter().flatten().map(|pfc| pfc.headroom);
-        let each = headrooms.fold(0, u64::saturating_add);
         let mut count = vec![0u64; plan.topology.switches];
         for port in ports {
             if let Node::Switch(switch) = port.node {
@@ -46,10 +48,12 @@ impl Switch {
             }
         }
         let of = |(switch, ports): (usize, u64)| {
-            let headroom = each.saturating_mul(ports);
+            let crate::plan::Switch { buffer, ecn, pfc, alpha } = *plan.switch(switch);
+            let headrooms = pfc.iter().flatten().map(|pfc| pfc.headroom);
+            let headroom = headrooms.fold(0, u64::saturating_add).saturating_mul(ports);
             match buffer.checked_sub(headroom) {
                 None | Some(0) => Err(SimError::NoBuffer { switch, headroom, buffer }),
-                Some(shared) => Ok(Switch { shared, used: 0 }),
+                Some(shared) => Ok(Switch { ecn, pfc, alpha, shared, used: 0 }),
             }
         };
         count.into_iter().enumerate().map(of).collect()
@@ -87,7 +91,7 @@ impl Network<'_> {
             return;
         }
         self.admit(switch, ingress, frame, place);
-        self.mark_congestion(egress, frame);
+        self.mark_congestion(switch, egress, frame);
         self.ports[egress as usize].push(&mut self.frames, frame);
         self.transmit(egress);
     }
@@ -95,11 +99,11 @@ impl Network<'_> {
     /// Where a frame finds room. A queue of a class that does not pause may take its share of what
     /// is free; one that does is bounded by the pauses, and what comes after them has the headroom.
     fn place(&self, switch: usize, ingress: u32, egress: u32, meta: &Meta) -> Place {
-        let Switch { shared, used } = self.switches[switch];
+        let Switch { ref pfc, alpha, shared, used, .. } = self.switches[switch];
         let (class, len) = (usize::from(meta.class), u64::from(meta.len));
         let fits = used + len <= shared;
-        let Some(pfc) = self.plan.switch.pfc[class] else {
-            let most = self.plan.switch.alpha * (shared - used) as f64;
+        let Some(pfc) = pfc[class] else {
+            let most = alpha * (shared - used) as f64;
             let queue = self.ports[egress as usize].queues[class].bytes;
             return if fits && (queue + len) as f64 <= most {
                 Place::Shared
@@ -128,7 +132,7 @@ impl Network<'_> {
             _ => self.switches[switch].used += len,
         }
         let is_over = |xoff| ingress.bytes[class] >= xoff || place == Place::Headroom;
-        if let Some(pfc) = self.plan.switch.pfc[class]
+        if let Some(pfc) = self.switches[switch].pfc[class]
             && ingress.pausing >> class & 1 == 0
             && is_over(pfc.xoff)
         {
@@ -154,7 +158,7 @@ impl Network<'_> {
         let moved = len.min(ingress.headroom[class]);
         ingress.headroom[class] -= moved;
         self.switches[switch].used -= len - moved;
-        if let Some(pfc) = self.plan.switch.pfc[class]
+        if let Some(pfc) = self.switches[switch].pfc[class]
             && ingress.pausing >> class & 1 == 1
             && ingress.bytes[class] <= pfc.xon
             && ingress.headroom[class] == 0
@@ -165,9 +169,9 @@ impl Network<'_> {
     }
 
     /// Marks a frame as the queue it is about to join has it.
-    fn mark_congestion(&mut self, egress: u32, frame: u32) {
+    fn mark_congestion(&mut self, switch: usize, egress: u32, frame: u32) {
         let class = usize::from(self.frames.meta(frame).class);
-        let Some(ecn) = self.plan.switch.ecn[class] else { return };
+        let Some(ecn) = self.switches[switch].ecn[class] else { return };
         let port = &mut self.ports[egress as usize];
         let probability = ecn.probability(port.queues[class].bytes);
         let chosen = probability > 0.0 && port.rng.chance(probability);

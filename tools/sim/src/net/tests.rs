@@ -1,5 +1,7 @@
 //! The whole network at work.
 
+use std::collections::BTreeMap;
+
 use ferroce_stack::Config;
 use ferroce_stack::verbs::Mtu;
 
@@ -56,6 +58,7 @@ fn plan(topology: Topology, flows: Vec<Flow>) -> Plan {
     Plan {
         seed: 1,
         topology,
+        other_switches: BTreeMap::new(),
         switch: crate::plan::Switch {
             buffer: 1 << 20,
             ecn: [None; CLASSES],
@@ -287,6 +290,30 @@ fn notifications_slow_senders_down_until_the_queue_is_short() {
 }
 
 #[test]
+fn a_switch_of_its_own_marks_and_pauses_where_others_do_not() {
+    let links = vec![
+        link(Node::Host(0), Node::Switch(0)),
+        Link { rate: GIGABIT, ..link(Node::Host(1), Node::Switch(1)) },
+        link(Node::Switch(0), Node::Switch(1)),
+    ];
+    let topology = Topology { hosts: 2, switches: 2, links };
+    let mut slow = plan(topology, vec![flow(0, 1, 1 << 20)]);
+    slow.faults.push(fault(Some(0), "corrupt ecn to 1 of rc-write"));
+    let mut other = slow.switch.clone();
+    other.ecn[3] = Some(Ecn { kmin: 0, kmax: 0, pmax: 0.0 });
+    other.pfc = pausing();
+    slow.other_switches.insert(1, other);
+    let outcome = complete(&slow);
+    let [first, .., last] = &outcome.ports[..] else { panic!("six ports") };
+    let marked: Vec<u64> = outcome.ports.iter().map(|port| port.marked).collect();
+    // Of all ways out of a switch, the one to the receiver.
+    assert_eq!(marked, [0, 0, 0, 1024, 0, 0]);
+    // What the second switch pauses is the first, which then has room, and pauses nobody.
+    assert!(last.pauses[3] + outcome.ports[4].pauses[3] > 0, "{outcome:?}");
+    assert_eq!(first.pauses[3] + outcome.ports[1].pauses[3], 0, "{outcome:?}");
+}
+
+#[test]
 fn marks_come_as_often_as_the_queue_says() {
     let ecn = Ecn { kmin: 20 * KILOBYTE, kmax: 100 * KILOBYTE, pmax: 0.5 };
     for (queue, probability) in
@@ -408,7 +435,7 @@ fn samples_show_queues_and_progress() {
 #[test]
 fn impossible_plans_are_refused_with_a_reason() {
     type Spoil = fn(&mut Plan);
-    let table: [(Spoil, &str); 18] = [
+    let table: [(Spoil, &str); 20] = [
         (|p| p.topology.links[1].rate = 0, "link 1: rate is 0, and must be"),
         (|p| p.topology.hosts = 4, "host 3 has no link"),
         (|p| p.topology.links.push(link(Node::Host(1), Node::Switch(0))), "host 1 has 2 links"),
@@ -436,6 +463,15 @@ fn impossible_plans_are_refused_with_a_reason() {
             |p| p.switch.pfc[3] = Some(Pfc { xoff: 1, xon: 1, headroom: 1 << 20 }),
             "switch 0: its ports' headroom is 3145728 bytes, and its buffer 1048576",
         ),
+        (
+            |p| {
+                let pfc = Some(Pfc { xoff: 1, xon: 2, headroom: 0 });
+                let other = crate::plan::Switch { pfc: [pfc; CLASSES], ..p.switch.clone() };
+                p.other_switches.insert(0, other);
+            },
+            "switch 0, class 0: xon is 2",
+        ),
+        (|p| _ = p.other_switches.insert(1, p.switch.clone()), "other_switches: switch is 1"),
         (|p| p.host.classes[5] = 8, "host: class of a DSCP is 8"),
         (|p| p.captures = vec![3], "captures: link is 3"),
         (|p| p.faults = vec![fault(Some(3), "drop any")], "fault: link is 3"),

@@ -329,7 +329,9 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 fn escaped(text: &str) -> String {
-    let allowed = text.chars().filter(|char| !char.is_control());
+    // XML has no way to say the latter, nor most of the former.
+    let allowed = |char: &char| !char.is_control() && !matches!(char, '\u{fffe}' | '\u{ffff}');
+    let allowed = text.chars().filter(allowed);
     let mut escaped = String::new();
     for char in allowed {
         match char {
@@ -352,7 +354,7 @@ mod tests {
         Chart {
             x: Axis::new("time (us)", Scale::Linear),
             y: Axis::new("queue (KB) & <more>", Scale::Linear),
-            series: vec![Series { name: "a < b".to_owned(), style, points, range }],
+            series: vec![Series { name: "\u{ffff}a <\u{1b} b".to_owned(), style, points, range }],
             levels: vec![("Kmin".to_owned(), 3.0)],
         }
     }

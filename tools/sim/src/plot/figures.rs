@@ -2,6 +2,7 @@
 
 use super::{Axis, Chart, Scale, Series, Style};
 use crate::outcome::Sample;
+use crate::plan::{Ecn, Node, Plan, Switch};
 use crate::report::Run;
 use crate::report::csv::{busiest_ports, goodput_gbps};
 use crate::report::flows::FlowFigures;
@@ -52,6 +53,7 @@ fn queue(run: &Run<'_>) -> Option<Chart> {
     let clock = Clock::of(run);
     let samples = &run.outcome.samples;
     let ports = busiest_ports(samples, MAX_LINES - 1);
+    let marking = marking(&run.experiment.plan, &ports);
     let kilobytes =
         |sample: &Sample, port: usize| sample.queues.get(port).copied().unwrap_or(0) as f64 / 1e3;
     let series: Vec<_> = ports
@@ -66,7 +68,6 @@ fn queue(run: &Run<'_>) -> Option<Chart> {
             range: Vec::new(),
         })
         .collect();
-    let marking = run.experiment.plan.switch.ecn.iter().flatten().next();
     let levels = marking.map_or(Vec::new(), |ecn| {
         vec![("Kmin".to_owned(), ecn.kmin as f64 / 1e3), ("Kmax".to_owned(), ecn.kmax as f64 / 1e3)]
     });
@@ -76,6 +77,18 @@ fn queue(run: &Run<'_>) -> Option<Chart> {
         series,
         levels,
     })
+}
+
+/// How these ports mark, if all do alike; if none is a switch's, how switches do.
+fn marking<'p>(plan: &'p Plan, ports: &[usize]) -> Option<&'p Ecn> {
+    let of = |switch: &'p Switch| switch.ecn.iter().flatten().next();
+    let mut markings =
+        ports.iter().filter_map(|port| match plan.topology.links[port / 2].ends[port % 2] {
+            Node::Switch(switch) => Some(of(plan.switch(switch))),
+            Node::Host(_) => None,
+        });
+    let Some(first) = markings.next() else { return of(&plan.switch) };
+    first.filter(|_| markings.all(|other| other == first))
 }
 
 /// What flows bring over time, each, or per workload the mean with the least and the greatest.
