@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use ferroce::config::{Flags, Key, Settings};
 use ferroce::frame::fault::Rule;
+use ferroce_stack::congestion::Algorithm;
 use tracing_subscriber::EnvFilter;
 
 /// The flags of every command that has settings. Their values are judged where all others are.
@@ -41,9 +42,7 @@ pub struct SettingFlags {
     /// A peer with ways of its own: rxe-flush=IP, Linux rxe with its ICRC of FLUSH
     #[arg(long, value_name = "QUIRK")]
     quirk: Vec<String>,
-    /// How congestion is controlled: off, or dcqcn, dcqcn-nvidia, swift, timely and parameters, as
-    /// dcqcn,line_rate=25000000000,rpg_ai_rate=5; see docs/congestion.md [default: off]
-    #[arg(long, value_name = "ALGORITHM")]
+    #[arg(long, value_name = "ALGORITHM", help = congestion_help())]
     congestion: Option<String>,
     /// What an address without a GRH means: refuse, or own for the device itself [default: refuse]
     #[arg(long, value_name = "MEANING")]
@@ -65,6 +64,15 @@ pub struct LinkFlag {
     /// packet:IFACE,vlan=7 (see `ferroce up --help`)
     #[arg(long, value_name = "LINK")]
     link: Option<String>,
+}
+
+/// Names every algorithm that there is.
+fn congestion_help() -> String {
+    let names = Algorithm::NAMES.join(", ");
+    format!(
+        "How congestion is controlled: off, or one of {names} and parameters, such as \
+         dcqcn,line_rate=25000000000,rpg_ai_rate=5; see docs/congestion.md [default: off]"
+    )
 }
 
 impl SettingFlags {
