@@ -49,6 +49,10 @@ pub struct Settings {
     pub polls_before_takeover: u32,
     /// From this empty poll in a row on, each yields the core.
     pub polls_before_yield: u32,
+    /// After a yield that was in vain, one in so many does.
+    pub polls_between_vain_yields: u32,
+    /// A yield that takes fewer nanoseconds was in vain: nobody else wants the core.
+    pub vain_yield_ns: u64,
     /// Polls after which a driving thread leaves the work to the poller.
     pub polls_before_watch: u32,
     /// Nanoseconds the thread drives in vain before it sleeps armed.
@@ -79,6 +83,8 @@ impl Default for Settings {
         Settings {
             polls_before_takeover: 8,
             polls_before_yield: 33,
+            polls_between_vain_yields: 64,
+            vain_yield_ns: 2_000,
             polls_before_watch: 16,
             idle_ns: 50_000,
             busy_ns: 50_000,
@@ -169,6 +175,8 @@ pub struct Progress<W> {
     counters: CachePadded<Counters>,
     /// 0, or the thread is in ARMED and sleeps until then, in nanoseconds of the clock.
     armed_until_ns: AtomicU64,
+    /// The last yield of a poller was in vain.
+    yields_in_vain: AtomicBool,
     /// The thread does not step back for pollers.
     holds: AtomicBool,
     stopping: AtomicBool,
@@ -195,6 +203,7 @@ impl<W: Wake> Progress<W> {
                 notifies: AtomicU32::new(0),
             }),
             armed_until_ns: AtomicU64::new(0),
+            yields_in_vain: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }
@@ -215,15 +224,26 @@ impl<W: Wake> Progress<W> {
     }
 
     /// A poll and its batch brought nothing, `streak` times in a row. Takes over from the thread
-    /// if that sleeps, and yields the core if it lasts.
+    /// if that sleeps, and yields the core if it lasts. A yield costs as much as ten looks even
+    /// where nobody else wants the core: there it becomes rarer.
     #[inline]
     pub fn empty_poll(&self, streak: u32) {
         if self.takes_over(streak) {
             self.wake.wake();
         }
-        if streak >= self.settings.polls_before_yield {
+        if self.yields(streak) {
+            let before = now_ns();
             yield_now();
+            let took = now_ns().saturating_sub(before);
+            self.yields_in_vain.store(took < self.settings.vain_yield_ns, Ordering::Relaxed);
         }
+    }
+
+    fn yields(&self, streak: u32) -> bool {
+        let Settings { polls_before_yield, polls_between_vain_yields, .. } = self.settings;
+        streak >= polls_before_yield
+            && (!self.yields_in_vain.load(Ordering::Relaxed)
+                || streak.is_multiple_of(polls_between_vain_yields))
     }
 
     /// Says that a poller has nothing left to poll for: peers wake the thread from now on.
@@ -394,6 +414,15 @@ mod tests {
         holding.holds.store(true, Ordering::Relaxed);
         assert!(!holding.takes_over(100));
         assert_eq!(wake(&holding), ARMED);
+    }
+
+    #[test]
+    fn a_poller_whose_yields_are_in_vain_yields_ever_and_again() {
+        let progress = progress(POLLED);
+        let yields = || (1..=160).filter(|&streak| progress.yields(streak)).collect::<Vec<_>>();
+        assert_eq!(yields(), (33..=160).collect::<Vec<_>>());
+        progress.yields_in_vain.store(true, Ordering::Relaxed);
+        assert_eq!(yields(), [64, 128]);
     }
 
     #[test]

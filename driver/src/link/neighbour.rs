@@ -50,7 +50,9 @@ pub struct Way {
 pub struct Neighbours {
     sources: Sources,
     known: HashMap<Way, Known>,
-    /// The changes that `known` follows from.
+    /// Of the frame before, which mostly is the next one's as well.
+    last: Option<(Way, Mac)>,
+    /// The changes that `known` and `last` follow from.
     seen: u64,
     changes: Arc<AtomicU64>,
 }
@@ -137,7 +139,7 @@ pub fn drain(told: &UnixDatagram) -> bool {
 impl Neighbours {
     /// Asks these; `changes` counts what they tell of.
     pub fn new(sources: Sources, changes: Arc<AtomicU64>) -> Neighbours {
-        Neighbours { sources, known: HashMap::new(), seen: 0, changes }
+        Neighbours { sources, known: HashMap::new(), last: None, seen: 0, changes }
     }
 
     /// Whether it is an address of the fabric's own.
@@ -151,7 +153,15 @@ impl Neighbours {
     }
 
     /// The next hop of a way.
+    #[inline]
     pub fn next_hop(&mut self, way: Way) -> NextHop {
+        match self.last {
+            Some((last, mac)) if last == way && !self.have_changed() => NextHop::Mac(mac),
+            _ => self.look_up(way),
+        }
+    }
+
+    fn look_up(&mut self, way: Way) -> NextHop {
         if let Some(mac) = Gid::from_ip(way.to).multicast_mac() {
             return NextHop::Mac(mac);
         }
@@ -162,6 +172,7 @@ impl Neighbours {
         let changes = self.changes.load(Ordering::Acquire);
         if changes != self.seen || self.known.len() > REMEMBERED {
             self.seen = changes;
+            self.last = None;
             // What has been given up is not tried again for that.
             self.known.retain(|_, known| known.hop == NextHop::None && known.is_fresh());
             if self.known.len() > REMEMBERED {
@@ -169,7 +180,10 @@ impl Neighbours {
             }
         }
         match self.known.get(&way) {
-            Some(Known { hop: hop @ NextHop::Mac(_), .. }) => return *hop,
+            Some(Known { hop: NextHop::Mac(mac), .. }) => {
+                self.last = Some((way, *mac));
+                return NextHop::Mac(*mac);
+            }
             Some(known) if known.is_fresh() => return known.hop,
             _ => {}
         }

@@ -158,11 +158,21 @@ impl<'a> Flow<'a> {
 
 /// Whether the headers of two frames differ in nothing but lengths, identification and checksums.
 fn is_same_flow(a: &[u8], b: &[u8], udp_at: usize) -> bool {
-    let parts: &[Range<usize>] = match udp_at {
-        V4_UDP => &[0..V4_LEN, V4_FRAGMENT..V4_CHECKSUM, V4_ADDRESSES..V4_UDP + UDP_LEN],
-        _ => &[0..V6_LEN, V6_PROTOCOL..V6_UDP + UDP_LEN],
-    };
-    parts.iter().all(|part| a[part.clone()] == b[part.clone()])
+    match udp_at {
+        V4_UDP => {
+            is_same::<0, V4_LEN>(a, b)
+                && is_same::<V4_FRAGMENT, V4_CHECKSUM>(a, b)
+                && is_same::<V4_ADDRESSES, { V4_UDP + UDP_LEN }>(a, b)
+        }
+        _ => is_same::<0, V6_LEN>(a, b) && is_same::<V6_PROTOCOL, { V6_UDP + UDP_LEN }>(a, b),
+    }
+}
+
+/// Whether these bytes of two frames are the same. How many they are is known when this is compiled,
+/// so that no call is made for a few of them.
+#[inline]
+fn is_same<const FROM: usize, const TO: usize>(a: &[u8], b: &[u8]) -> bool {
+    a[FROM..TO] == b[FROM..TO]
 }
 
 /// The headers of a frame over UDP.

@@ -172,6 +172,13 @@ fn lose(lab: &Lab, peers: &mut Peers, percent: u32, messages: &str) {
     }
 }
 
+fn every_loss(lab: &Lab, peers: &mut Peers) {
+    lose(lab, peers, 1, "size=1048576 count=100");
+    // Both sides go back to what was lost and send again what has come behind it: the more is on
+    // its way, the more in vain.
+    lose(lab, peers, 5, "size=32768 count=3200");
+}
+
 fn counted(ended: &Ended) -> &str {
     ended.out.lines().last().unwrap_or_default()
 }
@@ -203,10 +210,7 @@ fn what_goes_wrong_with_rxe_ends_as_it_should() {
     let Some(lab) = lab(Kernel::Stock) else { return };
     let mut peers = peers(&lab);
     every_situation(&lab, &mut peers);
-    lose(&lab, &mut peers, 1, "size=1048576 count=100");
-    // Both sides go back to what was lost and send again what has come behind it: the more is on
-    // its way, the more in vain.
-    lose(&lab, &mut peers, 5, "size=32768 count=3200");
+    every_loss(&lab, &mut peers);
     peers.end().unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -216,6 +220,7 @@ fn what_goes_wrong_with_newer_rxe_ends_as_it_should() {
     placed::both_ways(&lab).unwrap_or_else(|error| panic!("{error}"));
     let mut peers = peers(&lab);
     every_situation(&lab, &mut peers);
+    every_loss(&lab, &mut peers);
     peers.end().unwrap_or_else(|error| panic!("{error}"));
 }
 

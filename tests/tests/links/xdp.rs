@@ -100,6 +100,22 @@ fn in_a_vlan() {
 }
 
 #[test]
+fn roce_v1() {
+    if !have("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let Some(cable) = cable(JUMBO) else { return };
+    for kind in ["xdp,v1", "xdp,v1,generic", "packet,v1"] {
+        let gateways = [
+            up(&cable, Side::Server, "xdp,v1", Side::ipv4),
+            up(&cable, Side::Client, kind, Side::ipv4),
+        ];
+        ping_pong(&cable).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        end(gateways);
+    }
+}
+
+#[test]
 fn a_driver_that_can_is_used_and_another_is_not() {
     let Some(cable) = cable(&[]) else { return };
     for (link, shown) in [("xdp:roce0", "xdp"), ("xdp:roce0,generic", "xdpgeneric")] {
