@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
+use ferroce_sim::report::stats::{Spread, Times};
 use ferroce_sim::report::summary::{Group, Summary};
-use ferroce_sim::report::{Folder, Run, write_json};
-use ferroce_sim::sweep::{self, Sweep, Table};
+use ferroce_sim::report::{Folder, Run, warnings, write_json};
+use ferroce_sim::sweep::{self, Row, Sweep, Table};
 use ferroce_sim::{Outcome, SimError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -168,6 +169,9 @@ fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
         false => show_summary(&summary, &mut out),
     }
     .context("cannot write")?;
+    for warning in warnings(&run, &summary) {
+        eprintln!("warning: {warning}");
+    }
     // Apart from the figures: these alone depend on the machine.
     eprintln!(
         "{:.3} ms simulated in {:.2} s, 1 : {:.0}; {} frames, {:.2} us each; see {}",
@@ -286,13 +290,25 @@ fn show_summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
+/// A figure of times, and of what it is at least.
+type Part = (fn(&Times) -> Option<f64>, fn(&Spread) -> f64);
+
 fn group_row(group: &Group) -> [String; 11] {
     let number = |value: Option<f64>, decimals: usize| {
         value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
     };
     let goodput = group.flow_goodput_gbps.as_ref();
-    let fct = group.fct_us.as_ref();
-    let slowdown = group.slowdown.as_ref();
+    // Where it lies among flows that had not finished, what it is at least.
+    let time = |times: &Option<Times>, decimals: usize, part: Part| {
+        let times = times.as_ref();
+        let at_least = times.and_then(|times| times.at_least.as_ref()).map(part.1);
+        match (times.and_then(part.0), at_least) {
+            (None, Some(least)) => format!("> {least:.decimals$}"),
+            (known, _) => number(known, decimals),
+        }
+    };
+    let p50: Part = (|times| times.p50, |least| least.p50);
+    let p99: Part = (|times| times.p99, |least| least.p99);
     [
         group.name.clone(),
         group.flows.to_string(),
@@ -300,10 +316,10 @@ fn group_row(group: &Group) -> [String; 11] {
         format!("{:.3}", group.goodput_gbps),
         number(goodput.map(|spread| spread.mean), 3),
         number(group.jain, 4),
-        number(fct.map(|spread| spread.p50), 1),
-        number(fct.map(|spread| spread.p99), 1),
-        number(slowdown.map(|spread| spread.p50), 2),
-        number(slowdown.map(|spread| spread.p99), 2),
+        time(&group.fct_us, 1, p50),
+        time(&group.fct_us, 1, p99),
+        time(&group.slowdown, 2, p50),
+        time(&group.slowdown, 2, p99),
         group.retransmitted.to_string(),
     ]
 }
@@ -351,6 +367,7 @@ fn run_sweep(
         false => show_rows(&table, metric, &mut out),
     }
     .context("cannot write")?;
+    warn_of_rows(&table);
     let simulated = simulated.into_inner().unwrap_or_else(|lock| lock.into_inner());
     eprintln!(
         "{} runs, {:.3} ms simulated in {took:.2} s, 1 : {:.0}; see {}",
@@ -400,18 +417,41 @@ fn show_sweep(document: &Document, sweep: &Sweep) -> Result<()> {
     shown.map_err(|error: io::Error| error).context("cannot write")
 }
 
-/// A line for each run: what was set, and the metric that is drawn.
+/// What was set for a run.
+fn set_of(table: &Table, row: &Row) -> String {
+    let set = table.keys.iter().map(|key| format!("{key}={}", row.set[key]));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// Warns once of runs whose figures are to be read with care, by the first of them.
+fn warn_of_rows(table: &Table) {
+    let mut some = table.rows.iter().filter(|row| !row.warnings.is_empty());
+    let Some(first) = some.next() else { return };
+    let (count, of) = (1 + some.count(), table.rows.len());
+    let set = set_of(table, first);
+    let place = if set.is_empty() { String::new() } else { format!("{set}, ") };
+    let warnings = first.warnings.join("; ");
+    eprintln!("warning: {count} of {of} runs, first {place}seed {}: {warnings}", first.seed);
+}
+
+/// A line for each run: what was set, and the metric that is drawn; how many flows finished, if
+/// some had no time to.
 fn show_rows(table: &Table, metric: Option<&str>, out: &mut impl Write) -> io::Result<()> {
     let metric = metric.unwrap_or("goodput_gbps");
-    let mut shown = empty_table(["set", "seed", metric], io::stdout().is_terminal());
+    let count = |row: &Row, metric| row.known(metric).map_or(0.0, |(count, _)| count);
+    let is_short = |row: &Row| count(row, "unfinished") + count(row, "failed") > 0.0;
+    let titles = ["set", "seed", metric, "finished"];
+    let columns = if table.rows.iter().any(is_short) { 4 } else { 3 };
+    let mut shown = empty_table(&titles[..columns], io::stdout().is_terminal());
     for row in &table.rows {
-        let set = table.keys.iter().map(|key| format!("{key}={}", row.set[key]));
-        let value = row.metrics.get(metric).copied().flatten();
-        shown.add_row([
-            set.collect::<Vec<_>>().join(", "),
-            row.seed.to_string(),
-            value.map_or("-".to_owned(), |value| value.to_string()),
-        ]);
+        let value = match row.known(metric) {
+            None => "-".to_owned(),
+            Some((value, false)) => value.to_string(),
+            Some((value, true)) => format!("> {value}"),
+        };
+        let finished = format!("{} of {}", count(row, "finished"), count(row, "flows"));
+        let cells = [set_of(table, row), row.seed.to_string(), value, finished];
+        shown.add_row(&cells[..columns]);
     }
     write_table(&shown, out)
 }

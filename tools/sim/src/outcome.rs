@@ -34,6 +34,8 @@ pub struct FlowRecord {
     pub delivered: u64,
     /// Nanoseconds from post to completion, of each message in order.
     pub latencies: Vec<u64>,
+    /// Nanoseconds since the post of each message that had not completed at the end, or never will.
+    pub under_way: Vec<u64>,
     /// Request packets its QP sent again.
     pub retransmitted: u64,
 }

@@ -130,6 +130,8 @@ pub struct Flow {
     pub message: u64,
     /// How many messages.
     pub messages: u64,
+    /// There are more messages than can be sent: that it does not finish says nothing.
+    pub is_endless: bool,
     /// How many of them are posted at a time: the next when the oldest completes.
     pub depth: u32,
     /// Nanoseconds between a completion and the post that follows from it.

@@ -125,11 +125,11 @@ fn the_summary_adds_up() {
     assert_eq!(summary.groups.len(), 2);
     for group in &summary.groups {
         assert!(group.finished > 0, "{group:?}");
-        let fastest = group.slowdown.as_ref().unwrap().min;
+        let fastest = group.slowdown.as_ref().unwrap().min.unwrap();
         assert!(fastest >= 0.999, "{}: faster than alone: {fastest}", group.name);
         assert!(group.goodput_gbps < 10.0, "{}: more than the link takes", group.name);
     }
-    let names: Vec<String> = summary.metrics().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = summary.metrics().into_iter().map(|metric| metric.name).collect();
     let mut unique = names.clone();
     unique.sort();
     unique.dedup();
@@ -167,6 +167,51 @@ fn a_sweep_gives_the_same_bytes_whatever_the_number_of_threads() {
         Some(vec!["1".to_owned(), "none".to_owned(), "1".to_owned()])
     );
     assert!(alone == bytes(2) && alone == bytes(7));
+}
+
+/// Two of the flows lose their last packets, and have no timeout within the simulation.
+#[test]
+fn flows_that_hang_to_the_end_are_not_left_out_of_percentiles_tables_and_plots() {
+    let mut document = document();
+    for (key, value) in [
+        ("host.congestion", "none"),
+        ("host.timeout", "14"),
+        ("workload.incast.spread", "0"),
+        ("switch.pfc.enabled", "false"),
+        ("fault.0.rule", "drop 1..2nd rc-write-last"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (summary, files) = files(&document);
+    let incast = &summary.groups[0];
+    assert!(incast.unfinished >= 2 && incast.failed == 0, "{incast:?}");
+    assert_eq!(incast.finished + incast.unfinished, incast.flows);
+    let fct = incast.fct_us.as_ref().unwrap();
+    assert_eq!((fct.p99, fct.max, fct.mean), (None, None, None));
+    assert_eq!(fct.at_least.as_ref().unwrap().p99, 600.0);
+    assert_eq!((incast.latency_us.as_ref().unwrap().p99), None);
+    let metrics = summary.metrics();
+    let p99 = metrics.iter().find(|metric| metric.name == "incast.fct_p99_us").unwrap();
+    assert_eq!((p99.value, p99.at_least), (None, Some(600.0)));
+    let json = String::from_utf8_lossy(&files["summary.json"]);
+    assert!(json.contains("\"p99\": null") && json.contains("\"at_least\""));
+
+    let experiment = document.experiment().unwrap();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {}).unwrap();
+    let run = Run { name: "small", set: &[], experiment: &experiment, outcome: &outcome };
+    let warnings = ferroce_sim::report::warnings(&run, &summary);
+    assert!(warnings[0].contains("had not finished at 0.6 ms"), "{warnings:?}");
+    assert!(warnings[1].contains("ACK timeout (host.timeout = 14, 67.109 ms)"), "{warnings:?}");
+
+    let sweep = Sweep { axes: vec![("host.mtu".into(), vec!["1024".into()])], seeds: vec![1] };
+    let simulate = |experiment: &ferroce_sim::config::Experiment| {
+        ferroce_sim::run(&experiment.plan, &mut |_| {})
+    };
+    let table = sweep.run("small", &document, 1, simulate, || {}).unwrap();
+    assert_eq!(table.rows[0].known("incast.fct_p99_us"), Some((600.0, true)));
+    assert_eq!(table.rows[0].warnings, warnings);
+    let chart = table.chart(Some("incast.fct_p99_us"), None).unwrap();
+    assert_eq!(chart.series[0].at_least, [true]);
 }
 
 #[test]

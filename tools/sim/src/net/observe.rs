@@ -33,12 +33,14 @@ impl Network<'_> {
     pub(super) fn outcome(mut self) -> Outcome {
         let now = self.now;
         self.ports.iter_mut().for_each(|port| port.end_pauses(now, true));
-        let flows = self.programs.records().enumerate().map(|(flow, record)| {
+        let under_way = self.programs.under_way(now);
+        let records = self.programs.records().zip(under_way).enumerate();
+        let flows = records.map(|(flow, (record, under_way))| {
             let requester = self.programs.requester(flow);
             let counters =
                 requester.and_then(|(host, qpn)| self.hosts[host].device.qp_counters(qpn));
             let retransmitted = counters.map_or(0, |counters| counters.retransmitted_pkts);
-            crate::outcome::FlowRecord { retransmitted, ..record.clone() }
+            crate::outcome::FlowRecord { retransmitted, under_way, ..record.clone() }
         });
         Outcome {
             ended: now / PER_NANO,

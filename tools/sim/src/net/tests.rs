@@ -41,6 +41,7 @@ fn flow(from: usize, to: usize, message: u64) -> Flow {
         start: 0,
         message,
         messages: 1,
+        is_endless: false,
         depth: 1,
         gap: 0,
         verb: Verb::Write,

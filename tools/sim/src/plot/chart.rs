@@ -49,6 +49,20 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// Least and greatest at each point: bars at marks, a band along a line. Empty: none.
     pub range: Vec<(f64, f64)>,
+    /// Which of the points are at least so high, and not known better: their marks are open, with an
+    /// arrow. Empty: none.
+    pub at_least: Vec<bool>,
+}
+
+impl Series {
+    /// Points that are known, without ranges.
+    pub fn new(name: String, style: Style, points: Vec<(f64, f64)>) -> Series {
+        Series { name, style, points, range: Vec::new(), at_least: Vec::new() }
+    }
+
+    fn is_open(&self, point: usize) -> bool {
+        self.at_least.get(point).is_some_and(|is_open| *is_open)
+    }
 }
 
 /// A chart.
@@ -68,7 +82,8 @@ impl Chart {
     /// It as SVG.
     pub fn svg(&self) -> String {
         let rows = self.legend_rows();
-        let top = TOP + LEGEND_ROW * rows.len() as f64;
+        let has_note = self.series.iter().any(|series| series.at_least.contains(&true));
+        let top = TOP + LEGEND_ROW * (rows.len() + usize::from(has_note)) as f64;
         let canvas = Canvas {
             x: Ruler::new(&self.x, self.values(|point, _| vec![point.0]), 6.0),
             y: Ruler::new(
@@ -94,6 +109,7 @@ impl Chart {
             canvas.draw(series, index, &mut out);
         }
         self.draw_legend(&rows, &mut out);
+        self.draw_note(top - LEGEND_ROW, &mut out);
         out.push_str("</svg>\n");
         out
     }
@@ -188,6 +204,13 @@ impl Chart {
         rows
     }
 
+    /// Says what open marks mean, if there are any.
+    fn draw_note(&self, y: f64, out: &mut String) {
+        if self.series.iter().any(|series| series.at_least.contains(&true)) {
+            let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{:.2}\">{NOTE}</text>", y + 4.5);
+        }
+    }
+
     fn draw_legend(&self, rows: &[Vec<usize>], out: &mut String) {
         for (row, members) in rows.iter().enumerate() {
             let y = TOP + LEGEND_ROW * row as f64;
@@ -200,7 +223,7 @@ impl Chart {
                     stroke(index, series.style)
                 );
                 if series.style == Style::Marked {
-                    draw_mark(index, x + 11.0, y, out);
+                    draw_mark(index, x + 11.0, y, false, out);
                 }
                 let _ = writeln!(
                     out,
@@ -214,6 +237,9 @@ impl Chart {
         }
     }
 }
+
+/// What open marks mean.
+const NOTE: &str = "open, with an arrow: at least, as some had not finished";
 
 /// Where things are drawn.
 struct Canvas {
@@ -260,7 +286,7 @@ impl Canvas {
                         colour(index)
                     );
                 }
-                draw_mark(index, x, y, out);
+                draw_mark(index, x, y, series.is_open(place), out);
             }
         }
     }
@@ -300,8 +326,8 @@ fn stroke(index: usize, style: Style) -> String {
     )
 }
 
-/// A mark of a shape of its own.
-fn draw_mark(index: usize, x: f64, y: f64, out: &mut String) {
+/// A mark of a shape of its own; an open one has an arrow upwards.
+fn draw_mark(index: usize, x: f64, y: f64, is_open: bool, out: &mut String) {
     let shape = match index % 5 {
         0 => "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
         1 => "m-3.2 -3.2h6.4v6.4h-6.4z",
@@ -309,7 +335,16 @@ fn draw_mark(index: usize, x: f64, y: f64, out: &mut String) {
         3 => "m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z",
         _ => "m0 4.2l4 -7h-8z",
     };
-    let _ = writeln!(out, "<path d=\"M{x:.2} {y:.2}{shape}\" fill=\"{}\"/>", colour(index));
+    let colour = colour(index);
+    let _ = match is_open {
+        false => writeln!(out, "<path d=\"M{x:.2} {y:.2}{shape}\" fill=\"{colour}\"/>"),
+        true => writeln!(
+            out,
+            "<path d=\"M{x:.2} {y:.2}{shape}M{x:.2} {:.2}v-10m-3 4l3 -4l3 4\" fill=\"#fff\" \
+             stroke=\"{colour}\" stroke-width=\"1.2\"/>",
+            y - 4.0
+        ),
+    };
 }
 
 /// Of many points, the lowest and the highest of each stretch.
@@ -352,7 +387,7 @@ mod tests {
         Chart {
             x: Axis::new("time (us)", Scale::Linear),
             y: Axis::new("queue (KB) & <more>", Scale::Linear),
-            series: vec![Series { name: "a < b".to_owned(), style, points, range }],
+            series: vec![Series { range, ..Series::new("a < b".to_owned(), style, points) }],
             levels: vec![("Kmin".to_owned(), 3.0)],
         }
     }
@@ -368,6 +403,16 @@ mod tests {
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn marks_of_what_had_not_finished_are_open_and_explained() {
+        let mut chart = chart(Style::Marked, vec![(0.0, 1.0), (1.0, 2.0)]);
+        assert!(!chart.svg().contains(NOTE));
+        chart.series[0].at_least = vec![false, true];
+        let svg = chart.svg();
+        assert!(svg.contains(NOTE));
+        assert_eq!(svg.matches("fill=\"#fff\" stroke=").count(), 1, "one mark of two is open");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::{Axis, Chart, Scale, Series, Style};
 use crate::outcome::Sample;
 use crate::report::Run;
 use crate::report::csv::{busiest_ports, goodput_gbps};
-use crate::report::flows::FlowFigures;
-use crate::report::stats::Spread;
+use crate::report::flows::{self, FlowFigures};
+use crate::report::stats::{FIGURES, Spread, Times};
 
 /// Flows and ports that have a line of their own; of more flows, each workload has one.
 const MAX_LINES: usize = 7;
@@ -56,14 +56,10 @@ fn queue(run: &Run<'_>) -> Option<Chart> {
         |sample: &Sample, port: usize| sample.queues.get(port).copied().unwrap_or(0) as f64 / 1e3;
     let series: Vec<_> = ports
         .into_iter()
-        .map(|port| Series {
-            name: run.experiment.network.port(port).to_owned(),
-            style: Style::Step,
-            points: samples
-                .iter()
-                .map(|sample| (clock.at(sample.at), kilobytes(sample, port)))
-                .collect(),
-            range: Vec::new(),
+        .map(|port| {
+            let at = |sample: &Sample| (clock.at(sample.at), kilobytes(sample, port));
+            let name = run.experiment.network.port(port).to_owned();
+            Series::new(name, Style::Step, samples.iter().map(at).collect())
         })
         .collect();
     let marking = run.experiment.plan.switch.ecn.iter().flatten().next();
@@ -117,11 +113,9 @@ fn chart_of_flows(
     let at = |pair: &[&Sample]| clock.at(pair[1].at);
     let series = match flows.len() {
         ..=MAX_LINES => (0..flows.len())
-            .map(|flow| Series {
-                name: flow_name(run, flow),
-                style: Style::Line,
-                points: samples.windows(2).map(|pair| (at(pair), value(pair, flow))).collect(),
-                range: Vec::new(),
+            .map(|flow| {
+                let points = samples.windows(2).map(|pair| (at(pair), value(pair, flow)));
+                Series::new(flow_name(run, flow), Style::Line, points.collect())
             })
             .collect(),
         _ => groups(flows.iter().map(|flow| flow.group.as_str()))
@@ -141,6 +135,7 @@ fn chart_of_flows(
                     style: Style::Line,
                     points: spreads.iter().map(|(at, spread)| (*at, spread.mean)).collect(),
                     range: spreads.iter().map(|(_, spread)| (spread.min, spread.max)).collect(),
+                    at_least: Vec::new(),
                 }
             })
             .collect(),
@@ -173,34 +168,24 @@ fn pfc(run: &Run<'_>) -> Option<Chart> {
     points.iter().any(|point| point.1 > 0.0).then(|| Chart {
         x: clock.axis,
         y: Axis::new("ports paused by PFC", Scale::Linear),
-        series: vec![Series { name: String::new(), style: Style::Step, points, range: Vec::new() }],
+        series: vec![Series::new(String::new(), Style::Step, points)],
         levels: Vec::new(),
     })
 }
 
-/// Which share of each workload's flows finished within a time.
+/// Which share of each workload's flows takes no longer than a time: the steps that percentiles are
+/// read from.
 fn fct(flows: &[FlowFigures]) -> Option<Chart> {
     let mut series = Vec::new();
     for (name, members) in groups(flows.iter().map(|flow| flow.group.as_str())) {
-        let mut times: Vec<f64> = members
-            .iter()
-            .filter_map(|flow| flows[*flow].fct_us)
-            .filter(|time| *time > 0.0)
-            .collect();
-        if times.len() < 2 {
+        let members: Vec<&FlowFigures> = members.iter().map(|flow| &flows[*flow]).collect();
+        let steps = flows::fct_shares(&members);
+        if steps.len() < 2 {
             continue;
         }
-        times.sort_by(f64::total_cmp);
-        // A flow that did not finish counts as one that takes longer than all.
-        let share = |index: usize| (index + 1) as f64 / members.len() as f64;
-        let mut points = vec![(times[0], 0.0)];
-        points.extend(times.iter().enumerate().map(|(index, time)| (*time, share(index))));
-        series.push(Series {
-            name: name.to_owned(),
-            style: Style::Step,
-            points,
-            range: Vec::new(),
-        });
+        let mut points = vec![(steps[0].0, 0.0)];
+        points.extend(steps);
+        series.push(Series::new(name.to_owned(), Style::Step, points));
     }
     (!series.is_empty()).then(|| Chart {
         x: Axis::new("flow completion time (us)", Scale::Log),
@@ -212,33 +197,35 @@ fn fct(flows: &[FlowFigures]) -> Option<Chart> {
 
 /// Slowdown by size: each mark stands for a tenth of the flows.
 fn slowdown(flows: &[FlowFigures]) -> Option<Chart> {
-    let mut known: Vec<(u64, f64)> =
-        flows.iter().filter_map(|flow| Some((flow.size, flow.slowdown?))).collect();
-    known.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    if known.len() < 20 || known.first()?.0 == known.last()?.0 {
+    let mut known: Vec<&FlowFigures> =
+        flows.iter().filter(|flow| flow.slowdown.is_some() || flow.so_far_us.is_some()).collect();
+    known.sort_by_key(|flow| flow.size);
+    if known.len() < 20 || known.first()?.size == known.last()?.size {
         return None;
     }
-    let parts: Vec<(f64, Spread)> = known
+    let parts: Vec<(f64, Times)> = known
         .chunks(known.len().div_ceil(10))
-        .filter_map(|part| {
-            let spread = Spread::of(part.iter().map(|(_, slowdown)| *slowdown).collect());
-            Some((part[part.len() / 2].0 as f64 / 1e3, spread?))
-        })
+        .filter_map(|part| Some((part[part.len() / 2].size as f64 / 1e3, flows::slowdown(part)?)))
         .collect();
-    let line = |name: &str, of: fn(&Spread) -> f64| Series {
-        name: name.to_owned(),
-        style: Style::Marked,
-        points: parts.iter().map(|(size, spread)| (*size, of(spread))).collect(),
-        range: Vec::new(),
+    let line = |name: &str, part: &str| {
+        let (_, value, least) = FIGURES.into_iter().find(|figure| figure.0 == part)?;
+        let value = |times: &Times| {
+            let known = value(times).map(|value| (value, false));
+            known.or_else(|| Some((least(times.at_least.as_ref()?), true)))
+        };
+        let marks: Vec<_> =
+            parts.iter().filter_map(|(size, times)| Some((*size, value(times)?))).collect();
+        let points = marks.iter().map(|(size, (value, _))| (*size, *value)).collect();
+        let at_least = marks.iter().map(|(_, (_, at_least))| *at_least).collect();
+        Some(Series { at_least, ..Series::new(name.to_owned(), Style::Marked, points) })
     };
+    let series = [("median", "p50"), ("95th percentile", "p95"), ("99th percentile", "p99")]
+        .into_iter()
+        .filter_map(|(name, part)| line(name, part));
     Some(Chart {
         x: Axis::new("flow size (KB)", Scale::Log),
         y: Axis::new("FCT slowdown", Scale::Log),
-        series: vec![
-            line("median", |spread| spread.p50),
-            line("95th percentile", |spread| spread.p95),
-            line("99th percentile", |spread| spread.p99),
-        ],
+        series: series.collect(),
         levels: Vec::new(),
     })
 }

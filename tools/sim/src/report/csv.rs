@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use super::Run;
 use super::flows::FlowFigures;
-use super::stats::Spread;
 use crate::outcome::Sample;
 use crate::plan::{FRAMING_LEN, Verb};
 
@@ -43,7 +42,7 @@ pub fn write_flows(run: &Run<'_>, flows: &[FlowFigures], out: &mut dyn Write) ->
             (None, Some(_)) => "finished",
             (None, None) => "unfinished",
         };
-        let latency = Spread::of(figures.latencies_us.clone());
+        let latency = figures.latency();
         writeln!(
             out,
             "{index},{},h{},h{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -60,8 +59,8 @@ pub fn write_flows(run: &Run<'_>, flows: &[FlowFigures], out: &mut dyn Write) ->
             decimal(figures.slowdown),
             figures.delivered,
             decimal(figures.goodput_gbps),
-            decimal(latency.as_ref().map(|spread| spread.p50)),
-            decimal(latency.as_ref().map(|spread| spread.p99)),
+            decimal(latency.as_ref().and_then(|times| times.p50)),
+            decimal(latency.as_ref().and_then(|times| times.p99)),
             figures.retransmitted,
         )?;
     }

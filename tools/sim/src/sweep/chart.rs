@@ -37,17 +37,18 @@ impl Table {
                 (_, index) => index.unwrap_or(0) as f64,
             }
         };
-        let mut series = Vec::<(String, Vec<(f64, f64)>)>::new();
+        let mut series = Vec::<(String, Vec<Figure>)>::new();
         for row in &self.rows {
-            let Some(value) = row.metrics.get(metric).copied().flatten() else { continue };
+            let Some((value, at_least)) = row.known(metric) else { continue };
             let value = value / metric_unit(metric).2;
+            let figure = Figure { place: place(row), value, at_least };
             let name = self.series_name(row, key);
             match series.iter_mut().find(|entry| entry.0 == name) {
-                Some(entry) => entry.1.push((place(row), value)),
-                None => series.push((name, vec![(place(row), value)])),
+                Some(entry) => entry.1.push(figure),
+                None => series.push((name, vec![figure])),
             }
         }
-        let ys = || series.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
+        let ys = || series.iter().flat_map(|(_, figures)| figures.iter().map(|own| own.value));
         let y_scale = scale(ys(), 2.0 * LOG_RATIO);
         let x = match &numbers {
             Some((numbers, around)) => {
@@ -58,7 +59,7 @@ impl Table {
         Ok(Chart {
             x,
             y: Axis::new(&metric_label(metric), y_scale),
-            series: series.into_iter().map(|(name, points)| over_seeds(name, points)).collect(),
+            series: series.into_iter().map(|(name, figures)| over_seeds(name, figures)).collect(),
             levels: Vec::new(),
         })
     }
@@ -95,25 +96,37 @@ impl Table {
     }
 }
 
-/// Points at the same place become their mean, with the least and the greatest.
-fn over_seeds(name: String, mut points: Vec<(f64, f64)>) -> Series {
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+/// The metric of a run.
+struct Figure {
+    place: f64,
+    value: f64,
+    /// It may be more.
+    at_least: bool,
+}
+
+/// Figures at the same place become their mean, with the least and the greatest. It is open if one
+/// of them is.
+fn over_seeds(name: String, mut figures: Vec<Figure>) -> Series {
+    figures.sort_by(|a, b| a.place.total_cmp(&b.place));
     let mut means = Vec::new();
     let mut ranges = Vec::new();
-    for same in points.chunk_by(|a, b| a.0 == b.0) {
-        let values = || same.iter().map(|point| point.1);
-        means.push((same[0].0, values().sum::<f64>() / same.len() as f64));
+    let mut at_least = Vec::new();
+    for same in figures.chunk_by(|a, b| a.place == b.place) {
+        let values = || same.iter().map(|figure| figure.value);
+        means.push((same[0].place, values().sum::<f64>() / same.len() as f64));
+        at_least.push(same.iter().any(|figure| figure.at_least));
         ranges.push((
             values().fold(f64::INFINITY, f64::min),
             values().fold(f64::NEG_INFINITY, f64::max),
         ));
     }
-    let has_spread = points.len() > means.len();
+    let has_spread = figures.len() > means.len();
     Series {
         name,
         style: Style::Marked,
         points: means,
         range: if has_spread { ranges } else { Vec::new() },
+        at_least,
     }
 }
 
@@ -181,6 +194,8 @@ fn metric_label(metric: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn table(rows: &[(&str, &str, u64, f64)]) -> Table {
@@ -189,6 +204,8 @@ mod tests {
                 .into(),
             seed: *seed,
             metrics: [("jain".to_owned(), Some(*value))].into(),
+            at_least: BTreeMap::new(),
+            warnings: Vec::new(),
         };
         Table {
             name: "t".to_owned(),
@@ -213,6 +230,16 @@ mod tests {
         assert_eq!(chart.series[0].points, [(0.01, 2.0), (5.0, 5.0)]);
         assert_eq!(chart.series[0].range, [(1.0, 3.0), (5.0, 5.0)]);
         assert_eq!(chart.series[1].points, [(5.0, 7.0)]);
+    }
+
+    #[test]
+    fn a_run_whose_flows_had_not_finished_draws_what_is_known_and_not_nothing() {
+        let mut table = table(&[("1", "p", 1, 4.0), ("1", "p", 2, 0.0), ("2", "p", 1, 5.0)]);
+        table.rows[1].metrics = [("jain".to_owned(), None)].into();
+        table.rows[1].at_least = [("jain".to_owned(), 20.0)].into();
+        let chart = table.chart(Some("jain"), None).unwrap();
+        assert_eq!(chart.series[0].points, [(1.0, 12.0), (2.0, 5.0)]);
+        assert_eq!(chart.series[0].at_least, [true, false]);
     }
 
     #[test]
