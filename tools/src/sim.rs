@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
+use ferroce_sim::plot::Chart;
 use ferroce_sim::report::stats::{Spread, Times};
 use ferroce_sim::report::summary::{Group, Summary};
 use ferroce_sim::report::{Folder, Run, warnings, write_json};
@@ -343,6 +344,7 @@ fn run_sweep(
     if arguments.check {
         return show_sweep(document, &sweep);
     }
+    let width = document.plots_width()?;
     let folder = folder(arguments)?;
     let jobs = arguments.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let bar = bar(sweep.count() as u64, "{bar:40} {pos} of {len} runs  {eta} left");
@@ -360,7 +362,7 @@ fn run_sweep(
     let took = begin.elapsed().as_secs_f64();
     let metric = arguments.plot.as_deref().or(spec.plot.as_deref());
     let key = arguments.against.as_deref().or(spec.against.as_deref());
-    write_sweep(&table, metric, key, &folder)?;
+    write_sweep(&table, metric, key, width, &folder)?;
     let mut out = io::stdout().lock();
     match arguments.json {
         true => table.write_json(&mut out),
@@ -384,6 +386,7 @@ fn write_sweep(
     table: &Table,
     metric: Option<&str>,
     key: Option<&str>,
+    width: u32,
     folder: &Folder,
 ) -> Result<()> {
     let place = || format!("cannot write into {}", folder.path().display());
@@ -393,7 +396,7 @@ fn write_sweep(
         return Ok(());
     }
     let chart = table.chart(metric, key).map_err(anyhow::Error::msg)?;
-    let svg = chart.svg();
+    let svg = Chart { width, ..chart }.svg();
     folder.write("sweep.svg", |out| out.write_all(svg.as_bytes())).with_context(place)
 }
 

@@ -28,6 +28,8 @@ pub struct FlowRecord {
     pub finished: Option<u64>,
     /// Why it failed, by `ibv_wc_status_str`; `None` if it did not.
     pub failed: Option<String>,
+    /// When it failed, in nanoseconds.
+    pub failed_at: Option<u64>,
     /// Bytes of the messages that completed.
     pub bytes: u64,
     /// Bytes of payload that arrived for the first time by the end.
@@ -68,6 +70,8 @@ pub struct Sample {
     pub at: u64,
     /// Bytes in the queues of each port, as numbered in [`Outcome::ports`].
     pub queues: Vec<u64>,
+    /// The most bytes that were in them since the sample before.
+    pub longest: Vec<u64>,
     /// Classes each port stands paused in, as bits.
     pub paused: Vec<u8>,
     /// Bytes of payload of each flow that have arrived so far.

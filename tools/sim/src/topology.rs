@@ -79,14 +79,19 @@ impl Network {
         &self.ports
     }
 
-    /// The link of a port, or of a host, by its name.
-    pub fn link(&self, name: &str) -> Option<usize> {
+    /// A port by its name, or that of a host by the host's: `2 * link + end`.
+    pub fn end(&self, name: &str) -> Option<usize> {
         if let Some(port) = self.ports.iter().position(|port| port == name) {
-            return Some(port / 2);
+            return Some(port);
         }
         let host = name.strip_prefix('h')?.parse().ok()?;
-        let of_host = |link: &Link| link.ends.contains(&Node::Host(host));
-        self.topology.links.iter().position(of_host)
+        let ends = self.topology.links.iter().flat_map(|link| link.ends);
+        ends.enumerate().find(|(_, node)| *node == Node::Host(host)).map(|(end, _)| end)
+    }
+
+    /// The link of a port, or of a host, by its name.
+    pub fn link(&self, name: &str) -> Option<usize> {
+        Some(self.end(name)? / 2)
     }
 
     /// The rate of a host's link, in bits per second.

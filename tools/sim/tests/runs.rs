@@ -214,6 +214,98 @@ fn flows_that_hang_to_the_end_are_not_left_out_of_percentiles_tables_and_plots()
     assert_eq!(chart.series[0].at_least, [true]);
 }
 
+/// What a column of a table has, of the lines that `is_wanted`.
+fn numbers(table: &[u8], is_wanted: impl Fn(&[&str]) -> bool, column: usize) -> Vec<f64> {
+    let text = std::str::from_utf8(table).unwrap();
+    let lines = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    lines.filter(|line| is_wanted(line)).map(|line| line[column].parse().unwrap()).collect()
+}
+
+#[test]
+fn the_longest_queue_of_samples_is_that_of_ports_and_summary() {
+    let mut document = document();
+    // So seldom that the queue's peaks lie between two samples.
+    document.set(Setting { key: "sample".to_owned(), value: "170 us".to_owned() });
+    document.set(Setting { key: "warmup".to_owned(), value: "0".to_owned() });
+    let (summary, files) = files(&document);
+    let port = summary.queue.max_port.clone().unwrap();
+    let of_port = numbers(&files["ports.csv"], |line| line[0] == port, 10);
+    let largest = |what| {
+        let lines = numbers(&files["samples.csv"], |line| line[1] == what && line[2] == port, 3);
+        lines.into_iter().fold(0.0, f64::max)
+    };
+    assert_eq!(of_port, [summary.queue.max_bytes as f64]);
+    assert_eq!(largest("queue_max_bytes"), summary.queue.max_bytes as f64);
+    assert!(largest("queue_bytes") < summary.queue.max_bytes as f64, "no peak was missed");
+}
+
+#[test]
+fn plots_show_the_ports_and_the_time_that_are_asked_for() {
+    let mut document = document();
+    for (key, value) in [
+        ("plots.ports", "[\"s0:h3\", \"h2\"]"),
+        ("plots.from", "300 us"),
+        ("plots.until", "400 us"),
+        ("plots.width", "330"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (_, files) = files(&document);
+    let queue = String::from_utf8_lossy(&files["queue.svg"]);
+    for text in ["s0:h3", "h2:s0", ">300<", ">400<", "width=\"330\""] {
+        assert!(queue.contains(text), "{text}");
+    }
+    for text in ["s0:h0", ">200<", ">500<"] {
+        assert!(!queue.contains(text), "{text}");
+    }
+    assert!(String::from_utf8_lossy(&files["samples.csv"]).contains("queue_bytes,s0:h3,0"));
+    for (key, value) in [
+        ("plots.ports", "[\"s0:h9\"]"),
+        ("plots.from", "600 us"),
+        ("plots.until", "299 us"),
+        ("plots.width", "9"),
+    ] {
+        let mut wrong = document.clone();
+        wrong.set(Setting { key: key.to_owned(), value: value.to_owned() });
+        assert!(wrong.experiment().unwrap_err().to_string().contains("plots."), "{key}");
+    }
+}
+
+/// Two workloads of eight flows each: the first is over before the second begins.
+#[test]
+fn goodput_and_rates_do_not_fall_because_flows_are_over() {
+    let text = r#"
+duration = "2 ms"
+sample = "10 us"
+topology = { kind = "star", hosts = 9, rate = "10 Gbit/s" }
+host = { congestion = "dcqcn" }
+[[workload]]
+kind = "incast"
+size = "64 KiB"
+[[workload]]
+kind = "flows"
+name = "late"
+start = "1 ms"
+pairs = [[1, 0]]
+size = "endless"
+"#;
+    let document = Document::parse(Path::new("two.toml"), text).unwrap();
+    let experiment = document.experiment().unwrap();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {}).unwrap();
+    let run = Run { name: "two", set: &[], experiment: &experiment, outcome: &outcome };
+    let charts =
+        ferroce_sim::plot::figures::of_run(&run, &ferroce_sim::report::flows::figures(&run));
+    let last = outcome.flows.iter().filter_map(|flow| flow.finished).max().unwrap() as f64 / 1e3;
+    for wanted in ["goodput", "rate"] {
+        let (_, chart) = charts.iter().find(|(name, _)| *name == wanted).unwrap();
+        let (incast, late) = (&chart.series[0], &chart.series[1]);
+        assert!(incast.points.iter().all(|point| point.0 <= last + 10.0), "{wanted}: goes on");
+        assert!(late.points.iter().all(|point| point.0 > 1000.0), "{wanted}: begins early");
+        assert!(incast.points.iter().all(|point| point.1 > 0.1), "{wanted}: {:?}", incast.points);
+        assert_eq!(late.points.last().unwrap().0, 2000.0);
+    }
+}
+
 #[test]
 fn a_wrong_combination_is_found_before_anything_is_simulated() {
     let sweep = Sweep {

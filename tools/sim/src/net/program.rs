@@ -470,6 +470,7 @@ impl Network<'_> {
         let flow = &mut self.programs.flows[flow as usize];
         if !flow.is_over() {
             flow.record.failed = Some(why);
+            flow.record.failed_at = Some(self.now / PER_NANO);
             self.programs.over += 1;
         }
     }

@@ -398,7 +398,11 @@ fn samples_show_queues_and_progress() {
     let mut sampled = incast(4);
     sampled.sample_every = 50_000;
     let outcome = complete(&sampled);
-    assert_eq!(outcome.samples.len() as u64, outcome.ended / 50_000 + 1);
+    // And what came after the last of them, at the end.
+    assert_eq!(outcome.samples.len() as u64, outcome.ended.div_ceil(50_000) + 1);
+    assert_eq!(outcome.samples.last().unwrap().at, outcome.ended);
+    let longest = outcome.samples.iter().map(|sample| sample.longest[1]).max().unwrap();
+    assert_eq!(longest, outcome.ports[1].max_queue);
     let deepest = outcome.samples.iter().map(|sample| sample.queues[1]).max().unwrap();
     assert!(deepest > 0 && deepest <= outcome.ports[1].max_queue);
     for (before, after) in outcome.samples.iter().zip(&outcome.samples[1..]) {

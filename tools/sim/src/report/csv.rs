@@ -109,16 +109,22 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A line for each value of each sample: queues in bytes and paused classes (as bits) of the
-/// [`MAX_SAMPLED`] ports that held most, of those that held anything or were paused; goodput since
-/// the sample before and the sender's rate of the first [`MAX_SAMPLED`] flows.
+/// A line for each value of each sample: queues in bytes, at that moment and the most since the
+/// sample before, and paused classes (as bits) of the ports that are to be plotted and of the
+/// [`MAX_SAMPLED`] that held most, of those that held anything or were paused; goodput since the
+/// sample before and the sender's rate of the first [`MAX_SAMPLED`] flows.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_samples(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "at_us,what,name,value")?;
     let network = &run.experiment.network;
-    let ports = busiest_ports(run.outcome.samples.as_slice(), MAX_SAMPLED);
+    let mut ports = run.experiment.plots.ports.clone();
+    for port in busiest_ports(run.outcome.samples.iter(), MAX_SAMPLED) {
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
     let flows = run.outcome.flows.len().min(MAX_SAMPLED);
     let start = Sample::default();
     let mut before = &start;
@@ -127,8 +133,10 @@ pub fn write_samples(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
         for &port in &ports {
             let name = field(network.port(port));
             let queue = sample.queues.get(port).copied().unwrap_or(0);
+            let longest = sample.longest.get(port).copied().unwrap_or(0);
             let paused = sample.paused.get(port).copied().unwrap_or(0);
             writeln!(out, "{at},queue_bytes,{name},{queue}")?;
+            writeln!(out, "{at},queue_max_bytes,{name},{longest}")?;
             writeln!(out, "{at},paused_classes,{name},{paused}")?;
         }
         for flow in 0..flows {
@@ -153,17 +161,20 @@ pub(crate) fn goodput_gbps(before: &Sample, after: &Sample, flow: usize) -> f64 
 
 /// The ports whose queues were longest, the longest first; without those that neither held
 /// anything nor were paused.
-pub(crate) fn busiest_ports(samples: &[Sample], most: usize) -> Vec<usize> {
-    let count = samples.first().map_or(0, |sample| sample.queues.len());
-    let mut longest = vec![0; count];
+pub(crate) fn busiest_ports<'s>(
+    samples: impl Iterator<Item = &'s Sample>,
+    most: usize,
+) -> Vec<usize> {
+    let mut longest = Vec::new();
     for sample in samples {
+        longest.resize(sample.longest.len().max(longest.len()), 0);
         for (port, longest) in longest.iter_mut().enumerate() {
             let paused = sample.paused.get(port).is_some_and(|classes| *classes != 0);
-            let queue = sample.queues.get(port).copied().unwrap_or(0);
+            let queue = sample.longest.get(port).copied().unwrap_or(0);
             *longest = queue.max(*longest).max(u64::from(paused));
         }
     }
-    let mut ports: Vec<usize> = (0..count).filter(|port| longest[*port] > 0).collect();
+    let mut ports: Vec<usize> = (0..longest.len()).filter(|port| longest[*port] > 0).collect();
     ports.sort_by_key(|port| (u64::MAX - longest[*port], *port));
     ports.truncate(most);
     ports
