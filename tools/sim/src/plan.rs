@@ -29,7 +29,7 @@ pub struct Plan {
     pub until: u64,
     /// Nanoseconds between two samples of queues and rates; 0 takes none.
     pub sample_every: u64,
-    /// Links whose frames, both ways, are kept for a pcap.
+    /// Ports whose frames are kept for a pcap: `2 * link + end`.
     pub captures: Vec<usize>,
 }
 

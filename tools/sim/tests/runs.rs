@@ -117,6 +117,45 @@ fn a_capture_has_frames_of_both_ways_by_time() {
     assert!(frames.iter().any(|frame| frame.1 == 0) && frames.iter().any(|frame| frame.1 == 1));
 }
 
+/// Frames of a capture, with the interface they are of.
+fn captured(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut reader = PcapNgReader::new(file).unwrap();
+    let mut frames = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            frames.push((packet.interface_id, packet.data.into_owned()));
+        }
+    }
+    frames
+}
+
+#[test]
+fn a_frame_that_a_fault_has_dropped_is_in_the_capture_of_its_sender_alone() {
+    let mut document = document();
+    for (key, value) in [
+        ("capture", "[\"s0:h0\", \"h0\"]"),
+        ("fault.0.rule", "drop 5% of rc-write"),
+        ("workload.incast.senders", "1"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (summary, files) = files(&document);
+    assert!(summary.struck > 0);
+    // Each under the name that was asked for.
+    let (switch, host) = (captured(&files["s0-h0.pcapng"]), captured(&files["h0-s0.pcapng"]));
+    let of = |frames: &[(u32, Vec<u8>)], interface| {
+        frames.iter().filter(|frame| frame.0 == interface).map(|frame| frame.1.clone()).collect()
+    };
+    let (sent, came): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(&switch, 0), of(&host, 1));
+    // Both ways the last may be under way when the clock stops.
+    assert!((sent.len() - came.len()).abs_diff(summary.struck as usize) <= 1);
+    let mut rest = sent.iter();
+    assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)), "in the same order");
+    let (answered, back): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(&host, 0), of(&switch, 1));
+    assert_eq!(back[..], answered[..back.len()]);
+    assert!(answered.len() - back.len() <= 1);
+}
+
 #[test]
 fn the_summary_adds_up() {
     let (summary, _) = files(&document());

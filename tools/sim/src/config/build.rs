@@ -237,10 +237,10 @@ fn faults(keys: &File, network: &Network) -> Result<Vec<Fault>, Problem> {
 fn captures(names: &[String], network: &Network) -> Result<Vec<usize>, Problem> {
     let mut captures = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        let link = link(network, name)
+        let port = port(network, name)
             .map_err(|message| Problem::new(format!("capture[{index}]"), message))?;
-        if !captures.contains(&link) {
-            captures.push(link);
+        if !captures.contains(&port) {
+            captures.push(port);
         }
     }
     Ok(captures)

@@ -17,7 +17,7 @@ pub struct Port {
     pub rate: u64,
     /// Picoseconds from end to end.
     pub delay: u64,
-    /// Its link is captured.
+    /// What it sends and receives is captured.
     pub is_captured: bool,
     /// When it has sent what it was given, in picoseconds.
     pub free_at: u64,

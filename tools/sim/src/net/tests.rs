@@ -381,7 +381,7 @@ fn a_flow_that_cannot_get_through_fails() {
 fn captures_hold_both_ways_and_the_pauses() {
     let mut seen = incast(4);
     seen.switch.pfc = pausing();
-    seen.captures = vec![1];
+    seen.captures = vec![2];
     let outcome = complete(&seen);
     assert!(outcome.captures.is_sorted_by_key(|captured| captured.at));
     let frames = outcome.ports[2].frames + outcome.ports[3].frames;
@@ -390,6 +390,8 @@ fn captures_hold_both_ways_and_the_pauses() {
         outcome.captures.iter().filter_map(|captured| Pause::parse(&captured.frame)).collect();
     let sent = pauses.iter().filter(|pause| pause.quanta[3] > 0).count() as u64;
     assert_eq!(sent, outcome.ports[2].pauses[3]);
+    assert_eq!(sent, outcome.ports[3].pauses_sent[3]);
+    assert_eq!((outcome.ports[3].pauses, outcome.ports[2].pauses_sent), ([0; 8], [0; 8]));
     assert!(pauses.iter().any(|pause| pause.quanta[3] == 0 && pause.classes == 8));
 }
 
@@ -442,7 +444,7 @@ fn impossible_plans_are_refused_with_a_reason() {
             "switch 0: its ports' headroom is 3145728 bytes, and its buffer 1048576",
         ),
         (|p| p.host.classes[5] = 8, "host: class of a DSCP is 8"),
-        (|p| p.captures = vec![3], "captures: link is 3"),
+        (|p| p.captures = vec![99], "captures: port is 99"),
         (|p| p.faults = vec![fault(Some(3), "drop any")], "fault: link is 3"),
     ];
     for (spoil, reason) in table {

@@ -16,6 +16,8 @@ pub struct Axis {
     pub label: String,
     /// How.
     pub scale: Scale,
+    /// It goes at least up to here.
+    pub reach: f64,
     /// Texts in place of the numbers 0, 1, …: what it shows has no numbers.
     pub names: Vec<String>,
 }
@@ -23,7 +25,7 @@ pub struct Axis {
 impl Axis {
     /// An axis of numbers.
     pub fn new(label: &str, scale: Scale) -> Axis {
-        Axis { label: label.to_owned(), scale, names: Vec::new() }
+        Axis { label: label.to_owned(), scale, reach: 0.0, names: Vec::new() }
     }
 }
 

@@ -140,7 +140,7 @@ impl Chart {
             let range = series.range.iter().flat_map(|range| [range.0, range.1]);
             points.into_iter().chain(range.collect::<Vec<_>>())
         };
-        self.series.iter().flat_map(of)
+        self.series.iter().flat_map(of).chain((self.y.reach > 0.0).then_some(self.y.reach))
     }
 
     /// What the legend explains, in order. A series without a name needs no entry.

@@ -3,12 +3,15 @@
 use super::{Axis, Chart, Scale, Series, Style, units};
 use crate::outcome::Sample;
 use crate::report::Run;
-use crate::report::csv::{busiest_ports, goodput_gbps};
+use crate::report::csv::{busiest_ports, goodput_gbps, longest_queue};
 use crate::report::flows::{self, FlowFigures};
 use crate::report::stats::{FIGURES, Spread, Times};
 
 /// Flows and ports that have a line of their own; of more flows, each workload has one.
 const MAX_LINES: usize = 7;
+
+/// Queues that are never more than such a part of the longest are not drawn unless they are named.
+const SMALL_QUEUE: u64 = 50;
 
 /// Points of a curve of goodput: each is a mean over its part of the time.
 const GOODPUT_POINTS: usize = 200;
@@ -67,7 +70,14 @@ fn queue(run: &Run<'_>) -> Option<Chart> {
     let samples: Vec<&Sample> = all.iter().filter(|sample| clock.shows(sample.at)).collect();
     let named = &run.experiment.plots.ports;
     let ports = match named.is_empty() {
-        true => busiest_ports(samples.iter().copied(), MAX_LINES - 1),
+        true => {
+            let mut ports = busiest_ports(samples.iter().copied(), MAX_LINES - 1);
+            let longest = |port: &usize| longest_queue(samples.iter().copied(), *port);
+            let most = ports.first().map_or(0, longest);
+            // Those by which now and then a packet passes show nothing.
+            ports.retain(|port| SMALL_QUEUE * longest(port) >= most);
+            ports
+        }
         false => named.clone(),
     };
     let queue = |sample: &Sample, port: usize| {
@@ -231,7 +241,7 @@ fn fct(flows: &[FlowFigures]) -> Option<Chart> {
         series.push(Series::new(name.to_owned(), Style::Step, points));
     }
     let x = Axis::new(&format!("flow completion time ({unit})"), Scale::Log);
-    let y = Axis::new("share of flows", Scale::Linear);
+    let y = Axis { reach: 1.0, ..Axis::new("share of flows", Scale::Linear) };
     (!series.is_empty()).then(|| Chart::new(x, y, series))
 }
 

@@ -84,7 +84,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "port,rate_gbps,frames,bytes,utilization,marked,dropped,struck,pauses,paused_us,\
-         max_queue_bytes"
+         max_queue_bytes,pauses_sent"
     )?;
     let experiment = run.experiment;
     for (port, record) in run.outcome.ports.iter().enumerate() {
@@ -93,7 +93,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
         let used = (record.bytes + FRAMING_LEN * record.frames) as f64 / capacity;
         writeln!(
             out,
-            "{},{},{},{},{used:.4},{},{},{},{},{},{}",
+            "{},{},{},{},{used:.4},{},{},{},{},{},{},{}",
             field(experiment.network.port(port)),
             rate / 1e9,
             record.frames,
@@ -104,6 +104,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
             record.pauses.iter().sum::<u64>(),
             decimal(Some(record.paused.iter().sum::<u64>() as f64 / 1e3)),
             record.max_queue,
+            record.pauses_sent.iter().sum::<u64>(),
         )?;
     }
     Ok(())
@@ -178,4 +179,9 @@ pub(crate) fn busiest_ports<'s>(
     ports.sort_by_key(|port| (u64::MAX - longest[*port], *port));
     ports.truncate(most);
     ports
+}
+
+/// The most bytes that a port held.
+pub(crate) fn longest_queue<'s>(samples: impl Iterator<Item = &'s Sample>, port: usize) -> u64 {
+    samples.filter_map(|sample| sample.longest.get(port)).copied().max().unwrap_or(0)
 }
