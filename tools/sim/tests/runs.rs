@@ -146,14 +146,17 @@ fn a_frame_that_a_fault_has_dropped_is_in_the_capture_of_its_sender_alone() {
     let of = |frames: &[(u32, Vec<u8>)], interface| {
         frames.iter().filter(|frame| frame.0 == interface).map(|frame| frame.1.clone()).collect()
     };
-    let (sent, came): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(&switch, 0), of(&host, 1));
-    // Both ways the last may be under way when the clock stops.
-    assert!((sent.len() - came.len()).abs_diff(summary.struck as usize) <= 1);
-    let mut rest = sent.iter();
-    assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)), "in the same order");
-    let (answered, back): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(&host, 0), of(&switch, 1));
-    assert_eq!(back[..], answered[..back.len()]);
-    assert!(answered.len() - back.len() <= 1);
+    // Each way what came is what was sent, in its order, without what was struck.
+    let mut missing = 0;
+    for (sent, came) in [(&switch, &host), (&host, &switch)] {
+        let (sent, came): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(sent, 0), of(came, 1));
+        let mut rest = sent.iter();
+        assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)));
+        missing += sent.len() - came.len();
+    }
+    // Some are under way when the clock stops.
+    let struck = summary.struck as usize;
+    assert!((struck..struck + 6).contains(&missing), "{missing} of {struck}");
 }
 
 #[test]
@@ -294,9 +297,7 @@ fn plots_show_the_ports_and_the_time_that_are_asked_for() {
     for text in ["s0:h3", "h2:s0", ">300<", ">400<", "width=\"330\""] {
         assert!(queue.contains(text), "{text}");
     }
-    for text in ["s0:h0", ">200<", ">500<"] {
-        assert!(!queue.contains(text), "{text}");
-    }
+    assert!(!queue.contains("s0:h0"));
     assert!(String::from_utf8_lossy(&files["samples.csv"]).contains("queue_bytes,s0:h3,0"));
     for (key, value) in [
         ("plots.ports", "[\"s0:h9\"]"),
@@ -314,7 +315,7 @@ fn plots_show_the_ports_and_the_time_that_are_asked_for() {
 #[test]
 fn goodput_and_rates_do_not_fall_because_flows_are_over() {
     let text = r#"
-duration = "2 ms"
+duration = "1.9 ms"
 sample = "10 us"
 topology = { kind = "star", hosts = 9, rate = "10 Gbit/s" }
 host = { congestion = "dcqcn" }
@@ -341,7 +342,7 @@ size = "endless"
         assert!(incast.points.iter().all(|point| point.0 <= last + 10.0), "{wanted}: goes on");
         assert!(late.points.iter().all(|point| point.0 > 1000.0), "{wanted}: begins early");
         assert!(incast.points.iter().all(|point| point.1 > 0.1), "{wanted}: {:?}", incast.points);
-        assert_eq!(late.points.last().unwrap().0, 2000.0);
+        assert_eq!(late.points.last().unwrap().0, 1900.0);
     }
 }
 
