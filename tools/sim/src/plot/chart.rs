@@ -390,8 +390,9 @@ impl<'c> Canvas<'c> {
 
     fn draw_band(&self, series: &Series, index: usize, out: &mut String) {
         let edges = series.points.iter().zip(&series.range);
-        let upper = thinned(&edges.clone().map(|(point, range)| (point.0, range.1)).collect());
-        let lower = thinned(&edges.map(|(point, range)| (point.0, range.0)).collect());
+        let upper =
+            thinned(&edges.clone().map(|(point, range)| (point.0, range.1)).collect::<Vec<_>>());
+        let lower = thinned(&edges.map(|(point, range)| (point.0, range.0)).collect::<Vec<_>>());
         let mut path = String::new();
         for (place, (x, y)) in upper.iter().chain(lower.iter().rev()).enumerate() {
             let command = if place == 0 { 'M' } else { 'L' };
@@ -474,9 +475,9 @@ fn titled(axis: &Axis) -> String {
 }
 
 /// Of many points, the lowest and the highest of each stretch.
-fn thinned(points: &Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
-        return points.clone();
+        return points.to_vec();
     }
     let mut thin = Vec::with_capacity(MAX_POINTS + 2);
     for stretch in points.chunks(points.len().div_ceil(MAX_POINTS / 2)) {
