@@ -73,9 +73,10 @@ pub fn fct(flows: &[&FlowFigures]) -> Option<Times> {
 
 /// Flow completion times as steps: each with the share of flows that takes no longer.
 pub fn fct_shares(flows: &[&FlowFigures]) -> Vec<(f64, f64)> {
-    let (ended, so_far, never) = parts(flows, |flow| flow.fct_us, |_, so_far| so_far);
-    let count = (ended.len() + so_far.len() + never.len()) as f64;
-    let steps = survivals(ended, &so_far, never.len());
+    let ended: Vec<f64> = flows.iter().filter_map(|flow| flow.fct_us).collect();
+    let unfinished = flows.iter().filter(|flow| flow.so_far_us.is_some()).count();
+    let count = (ended.len() + unfinished) as f64;
+    let steps = survivals(ended, &[], unfinished);
     steps.into_iter().map(|(time, over)| (time, over / count)).collect()
 }
 
@@ -94,26 +95,16 @@ pub fn latency(flows: &[&FlowFigures]) -> Option<Times> {
     Times::of(ended, &under_way(false), &under_way(true))
 }
 
+/// Of flows that have not finished it is only known that they have not: each counts as one that takes
+/// longer than all that have, even one that began late, as the tail would else rest on few.
 fn times(
     flows: &[&FlowFigures],
     ended: impl Fn(&FlowFigures) -> Option<f64>,
     so_far: impl Fn(&FlowFigures, f64) -> f64,
 ) -> Option<Times> {
-    let (ended, so_far, never) = parts(flows, ended, so_far);
-    Times::of(ended, &so_far, &never)
-}
-
-/// A time of those flows that finished, of those that had not and of those that failed.
-fn parts(
-    flows: &[&FlowFigures],
-    ended: impl Fn(&FlowFigures) -> Option<f64>,
-    so_far: impl Fn(&FlowFigures, f64) -> f64,
-) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-    let unended = |failed| {
-        let some = flows.iter().filter(move |flow| flow.failed == failed);
-        some.filter_map(|flow| Some(so_far(flow, flow.so_far_us?))).collect()
-    };
-    (flows.iter().filter_map(|flow| ended(flow)).collect(), unended(false), unended(true))
+    let unfinished = flows.iter().filter_map(|flow| Some(so_far(flow, flow.so_far_us?)));
+    let unfinished: Vec<f64> = unfinished.collect();
+    Times::of(flows.iter().filter_map(|flow| ended(flow)).collect(), &[], &unfinished)
 }
 
 fn figures_of(

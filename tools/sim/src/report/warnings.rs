@@ -13,7 +13,7 @@ pub fn warnings(run: &Run<'_>, summary: &Summary) -> Vec<String> {
     if all.unfinished > 0 {
         warnings.push(format!(
             "{} of {} flows had not finished at {} ms: figures of flow completion times count them \
-             among those that take longer",
+             as longer than all others",
             all.unfinished,
             all.flows,
             summary.ended_us / 1e3
