@@ -11,9 +11,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
 use ferroce_sim::plan::{Ecn, Node, Pfc, Switch};
+use ferroce_sim::plot::Chart;
+use ferroce_sim::report::stats::{Spread, Times};
 use ferroce_sim::report::summary::{Group, Summary};
-use ferroce_sim::report::{Folder, Run, write_json};
-use ferroce_sim::sweep::{self, Sweep, Table};
+use ferroce_sim::report::{Folder, Run, warnings, write_json};
+use ferroce_sim::sweep::{self, Row, Sweep, Table};
 use ferroce_sim::{Outcome, SimError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -169,6 +171,9 @@ fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
         false => show_summary(&summary, &mut out),
     }
     .context("cannot write")?;
+    for warning in warnings(&run, &summary) {
+        eprintln!("warning: {warning}");
+    }
     // Apart from the figures: these alone depend on the machine.
     eprintln!(
         "{:.3} ms simulated in {:.2} s, 1 : {:.0}; {} frames, {:.2} us each; see {}",
@@ -302,13 +307,25 @@ fn show_summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
+/// A figure of times, and of what it is at least.
+type Part = (fn(&Times) -> Option<f64>, fn(&Spread) -> f64);
+
 fn group_row(group: &Group) -> [String; 11] {
     let number = |value: Option<f64>, decimals: usize| {
         value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
     };
     let goodput = group.flow_goodput_gbps.as_ref();
-    let fct = group.fct_us.as_ref();
-    let slowdown = group.slowdown.as_ref();
+    // Where it lies among flows that had not finished, what it is at least.
+    let time = |times: &Option<Times>, decimals: usize, part: Part| {
+        let times = times.as_ref();
+        let at_least = times.and_then(|times| times.at_least.as_ref()).map(part.1);
+        match (times.and_then(part.0), at_least) {
+            (None, Some(least)) => format!("> {least:.decimals$}"),
+            (known, _) => number(known, decimals),
+        }
+    };
+    let p50: Part = (|times| times.p50, |least| least.p50);
+    let p99: Part = (|times| times.p99, |least| least.p99);
     [
         group.name.clone(),
         group.flows.to_string(),
@@ -316,10 +333,10 @@ fn group_row(group: &Group) -> [String; 11] {
         format!("{:.3}", group.goodput_gbps),
         number(goodput.map(|spread| spread.mean), 3),
         number(group.jain, 4),
-        number(fct.map(|spread| spread.p50), 1),
-        number(fct.map(|spread| spread.p99), 1),
-        number(slowdown.map(|spread| spread.p50), 2),
-        number(slowdown.map(|spread| spread.p99), 2),
+        time(&group.fct_us, 1, p50),
+        time(&group.fct_us, 1, p99),
+        time(&group.slowdown, 2, p50),
+        time(&group.slowdown, 2, p99),
         group.retransmitted.to_string(),
     ]
 }
@@ -343,6 +360,7 @@ fn run_sweep(
     if arguments.check {
         return show_sweep(document, &sweep);
     }
+    let width = document.plots_width()?;
     let folder = folder(arguments)?;
     let jobs = arguments.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let bar = bar(sweep.count() as u64, "{bar:40} {pos} of {len} runs  {eta} left");
@@ -360,13 +378,14 @@ fn run_sweep(
     let took = begin.elapsed().as_secs_f64();
     let metric = arguments.plot.as_deref().or(spec.plot.as_deref());
     let key = arguments.against.as_deref().or(spec.against.as_deref());
-    write_sweep(&table, metric, key, &folder)?;
+    write_sweep(&table, metric, key, width, &folder)?;
     let mut out = io::stdout().lock();
     match arguments.json {
         true => table.write_json(&mut out),
         false => show_rows(&table, metric, &mut out),
     }
     .context("cannot write")?;
+    warn_of_rows(&table);
     let simulated = simulated.into_inner().unwrap_or_else(|lock| lock.into_inner());
     eprintln!(
         "{} runs, {:.3} ms simulated in {took:.2} s, 1 : {:.0}; see {}",
@@ -383,6 +402,7 @@ fn write_sweep(
     table: &Table,
     metric: Option<&str>,
     key: Option<&str>,
+    width: u32,
     folder: &Folder,
 ) -> Result<()> {
     let place = || format!("cannot write into {}", folder.path().display());
@@ -392,7 +412,7 @@ fn write_sweep(
         return Ok(());
     }
     let chart = table.chart(metric, key).map_err(anyhow::Error::msg)?;
-    let svg = chart.svg();
+    let svg = Chart { width, ..chart }.svg();
     folder.write("sweep.svg", |out| out.write_all(svg.as_bytes())).with_context(place)
 }
 
@@ -416,18 +436,41 @@ fn show_sweep(document: &Document, sweep: &Sweep) -> Result<()> {
     shown.map_err(|error: io::Error| error).context("cannot write")
 }
 
-/// A line for each run: what was set, and the metric that is drawn.
+/// What was set for a run.
+fn set_of(table: &Table, row: &Row) -> String {
+    let set = table.keys.iter().map(|key| format!("{key}={}", row.set[key]));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// Warns once of runs whose figures are to be read with care, by the first of them.
+fn warn_of_rows(table: &Table) {
+    let mut some = table.rows.iter().filter(|row| !row.warnings.is_empty());
+    let Some(first) = some.next() else { return };
+    let (count, of) = (1 + some.count(), table.rows.len());
+    let set = set_of(table, first);
+    let place = if set.is_empty() { String::new() } else { format!("{set}, ") };
+    let warnings = first.warnings.join("; ");
+    eprintln!("warning: {count} of {of} runs, first {place}seed {}: {warnings}", first.seed);
+}
+
+/// A line for each run: what was set, and the metric that is drawn; how many flows finished, if
+/// some had no time to.
 fn show_rows(table: &Table, metric: Option<&str>, out: &mut impl Write) -> io::Result<()> {
     let metric = metric.unwrap_or("goodput_gbps");
-    let mut shown = empty_table(["set", "seed", metric], io::stdout().is_terminal());
+    let count = |row: &Row, metric| row.known(metric).map_or(0.0, |(count, _)| count);
+    let is_short = |row: &Row| count(row, "unfinished") + count(row, "failed") > 0.0;
+    let titles = ["set", "seed", metric, "finished"];
+    let columns = if table.rows.iter().any(is_short) { 4 } else { 3 };
+    let mut shown = empty_table(&titles[..columns], io::stdout().is_terminal());
     for row in &table.rows {
-        let set = table.keys.iter().map(|key| format!("{key}={}", row.set[key]));
-        let value = row.metrics.get(metric).copied().flatten();
-        shown.add_row([
-            set.collect::<Vec<_>>().join(", "),
-            row.seed.to_string(),
-            value.map_or("-".to_owned(), |value| value.to_string()),
-        ]);
+        let value = match row.known(metric) {
+            None => "-".to_owned(),
+            Some((value, false)) => value.to_string(),
+            Some((value, true)) => format!("> {value}"),
+        };
+        let finished = format!("{} of {}", count(row, "finished"), count(row, "flows"));
+        let cells = [set_of(table, row), row.seed.to_string(), value, finished];
+        shown.add_row(&cells[..columns]);
     }
     write_table(&shown, out)
 }

@@ -10,8 +10,9 @@ const HEADER_LINE: TableStyle = TableStyle::new().header_separator(LineStyle::no
 
 /// A table without rows, with a line below the header and as wide as the terminal if
 /// `is_terminal`.
-pub fn empty_table<const N: usize>(titles: [&str; N], is_terminal: bool) -> Table {
+pub fn empty_table<'t>(titles: impl AsRef<[&'t str]>, is_terminal: bool) -> Table {
     let mut table = Table::new();
+    let titles = titles.as_ref().iter();
     table.set_header(titles.map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
     match is_terminal {
         true => {

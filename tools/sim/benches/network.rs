@@ -46,6 +46,7 @@ fn plan(topology: Topology, stride: usize, messages: u64) -> Plan {
         start: 0,
         message: 64 << 10,
         messages,
+        is_endless: false,
         depth: 2,
         gap: 0,
         verb: Verb::Write,

@@ -70,6 +70,7 @@ fn plan(messages: u64) -> Result<Plan, Box<dyn Error>> {
         start: 0,
         message: 16 << 10,
         messages,
+        is_endless: false,
         depth: 1,
         gap: 0,
         verb: Verb::Write,

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub hops: u64,
     /// Frames that devices have handled.
     pub delivered: u64,
-    /// Frames of the links that are captured, by time.
+    /// Frames of the ports that are captured, by time.
     pub captures: Vec<Captured>,
 }
 
@@ -28,12 +28,16 @@ pub struct FlowRecord {
     pub finished: Option<u64>,
     /// Why it failed, by `ibv_wc_status_str`; `None` if it did not.
     pub failed: Option<String>,
+    /// When it failed, in nanoseconds.
+    pub failed_at: Option<u64>,
     /// Bytes of the messages that completed.
     pub bytes: u64,
     /// Bytes of payload that arrived for the first time by the end.
     pub delivered: u64,
     /// Nanoseconds from post to completion, of each message in order.
     pub latencies: Vec<u64>,
+    /// Nanoseconds since the post of each message that had not completed at the end, or never will.
+    pub under_way: Vec<u64>,
     /// Request packets its QP sent again.
     pub retransmitted: u64,
 }
@@ -51,7 +55,9 @@ pub struct PortRecord {
     pub dropped: u64,
     /// Frames struck by a fault.
     pub struck: u64,
-    /// Pauses received, by class.
+    /// Pauses it has asked the other end for, by class; a pause that lasts is asked for again.
+    pub pauses_sent: [u64; 8],
+    /// Pauses received, by class: it is this port that stands still.
     pub pauses: [u64; 8],
     /// Nanoseconds it stood paused, by class.
     pub paused: [u64; 8],
@@ -66,6 +72,8 @@ pub struct Sample {
     pub at: u64,
     /// Bytes in the queues of each port, as numbered in [`Outcome::ports`].
     pub queues: Vec<u64>,
+    /// The most bytes that were in them since the sample before.
+    pub longest: Vec<u64>,
     /// Classes each port stands paused in, as bits.
     pub paused: Vec<u8>,
     /// Bytes of payload of each flow that have arrived so far.
@@ -74,12 +82,15 @@ pub struct Sample {
     pub rates: Vec<u64>,
 }
 
-/// A frame on a link that is captured.
+/// A frame as a port that is captured sees it: before faults of the link strike what it sends, after
+/// they have struck what it receives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Captured {
-    /// The end of the link it left from, as numbered in [`Outcome::ports`].
+    /// The port, as numbered in [`Outcome::ports`].
     pub port: usize,
-    /// When its first bit left, in nanoseconds.
+    /// It has come in; else it left.
+    pub came_in: bool,
+    /// When its last bit came, or its first left, in nanoseconds.
     pub at: u64,
     /// It, without FCS.
     pub frame: Vec<u8>,

@@ -33,7 +33,7 @@ pub struct Plan {
     pub until: u64,
     /// Nanoseconds between two samples of queues and rates; 0 takes none.
     pub sample_every: u64,
-    /// Links whose frames, both ways, are kept for a pcap.
+    /// Ports whose frames are kept for a pcap: `2 * link + end`.
     pub captures: Vec<usize>,
 }
 
@@ -141,6 +141,8 @@ pub struct Flow {
     pub message: u64,
     /// How many messages.
     pub messages: u64,
+    /// There are more messages than can be sent: that it does not finish says nothing.
+    pub is_endless: bool,
     /// How many of them are posted at a time: the next when the oldest completes.
     pub depth: u32,
     /// Nanoseconds between a completion and the post that follows from it.

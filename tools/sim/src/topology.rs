@@ -27,8 +27,8 @@ pub struct Network {
     /// It.
     pub topology: Topology,
     switches: Vec<String>,
-    /// The link of each host, if it has one.
-    host_links: Vec<Option<usize>>,
+    /// Of each host, the end that is its port, if it has one: `2 * link + end`.
+    host_ends: Vec<Option<usize>>,
     /// Of each end of each link, as numbered in [`Outcome::ports`](crate::Outcome::ports).
     ports: Vec<String>,
 }
@@ -36,18 +36,16 @@ pub struct Network {
 impl Network {
     /// Names everything.
     fn new(switches: Vec<String>, hosts: usize, links: Vec<Link>) -> Network {
-        let mut host_links = vec![None; hosts];
-        for (index, link) in links.iter().enumerate() {
-            for end in link.ends {
-                if let Node::Host(host) = end {
-                    host_links[host].get_or_insert(index);
-                }
+        let mut host_ends = vec![None; hosts];
+        for (end, node) in links.iter().flat_map(|link| link.ends).enumerate() {
+            if let Node::Host(host) = node {
+                host_ends[host].get_or_insert(end);
             }
         }
         let mut network = Network {
             topology: Topology { hosts, switches: switches.len(), links },
             switches,
-            host_links,
+            host_ends,
             ports: Vec::new(),
         };
         let mut last = Vec::<([Node; 2], usize)>::new();
@@ -90,19 +88,24 @@ impl Network {
         &self.ports
     }
 
-    /// The link of a port, or of a host, by its name.
-    pub fn link(&self, name: &str) -> Option<usize> {
+    /// A port by its name, or that of a host by the host's: `2 * link + end`.
+    pub fn end(&self, name: &str) -> Option<usize> {
         if let Some(port) = self.ports.iter().position(|port| port == name) {
-            return Some(port / 2);
+            return Some(port);
         }
         let host: usize = name.strip_prefix('h')?.parse().ok()?;
-        *self.host_links.get(host)?
+        *self.host_ends.get(host)?
+    }
+
+    /// The link of a port, or of a host, by its name.
+    pub fn link(&self, name: &str) -> Option<usize> {
+        Some(self.end(name)? / 2)
     }
 
     /// The rate of a host's link, in bits per second.
     pub fn host_rate(&self, host: usize) -> u64 {
-        let link = self.host_links.get(host).copied().flatten();
-        link.map_or(0, |link| self.topology.links[link].rate)
+        let end = self.host_ends.get(host).copied().flatten();
+        end.map_or(0, |end| self.topology.links[end / 2].rate)
     }
 
     /// The rate of the hosts' fastest link, in bits per second.

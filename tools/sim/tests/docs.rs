@@ -102,6 +102,11 @@ fn errors_name_file_line_key_and_what_would_be_right() {
         ("size = \"1 MiB\"", "", &["x.toml:5: workload[0].size: missing"]),
         ("incast", "outcast", &["x.toml:6: workload[0].kind: expected one of \"flows\""]),
         ("[[w", "[switch.ecn]\nkmin = \"9 MB\"\n[[w", &["x.toml:6: switch.ecn.kmin: kmin 9000000"]),
+        (
+            "[[w",
+            "[switch.pfc]\nxoff = \"100 MB\"\n[[w",
+            &["x.toml:6: switch.pfc.xoff: 100000000 B: expected at most the buffer, 12000000 B"],
+        ),
         ("[[w", "[[fault]]\nrule = \"dorp any\"\n[[w", &["x.toml:6: fault[0].rule:", "'drop'"]),
         ("[topo", "capture = [\"s0:h9\"]\n[topo", &["x.toml:1: capture[0]: 's0:h9' is no port"]),
         ("[[w", "[host]\ncongestion = \"dc\"\n[[w", &["x.toml:6: host.congestion:", "\"dcqcn\""]),

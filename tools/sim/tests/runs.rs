@@ -117,6 +117,48 @@ fn a_capture_has_frames_of_both_ways_by_time() {
     assert!(frames.iter().any(|frame| frame.1 == 0) && frames.iter().any(|frame| frame.1 == 1));
 }
 
+/// Frames of a capture, with the interface they are of.
+fn captured(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut reader = PcapNgReader::new(file).unwrap();
+    let mut frames = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            frames.push((packet.interface_id, packet.data.into_owned()));
+        }
+    }
+    frames
+}
+
+#[test]
+fn a_frame_that_a_fault_has_dropped_is_in_the_capture_of_its_sender_alone() {
+    let mut document = document();
+    for (key, value) in [
+        ("capture", "[\"s0:h0\", \"h0\"]"),
+        ("fault.0.rule", "drop 5% of rc-write"),
+        ("workload.incast.senders", "1"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (summary, files) = files(&document);
+    assert!(summary.struck > 0);
+    // Each under the name that was asked for.
+    let (switch, host) = (captured(&files["s0-h0.pcapng"]), captured(&files["h0-s0.pcapng"]));
+    let of = |frames: &[(u32, Vec<u8>)], interface| {
+        frames.iter().filter(|frame| frame.0 == interface).map(|frame| frame.1.clone()).collect()
+    };
+    // Each way what came is what was sent, in its order, without what was struck.
+    let mut missing = 0;
+    for (sent, came) in [(&switch, &host), (&host, &switch)] {
+        let (sent, came): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (of(sent, 0), of(came, 1));
+        let mut rest = sent.iter();
+        assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)));
+        missing += sent.len() - came.len();
+    }
+    // Some are under way when the clock stops.
+    let struck = summary.struck as usize;
+    assert!((struck..struck + 6).contains(&missing), "{missing} of {struck}");
+}
+
 #[test]
 fn the_summary_adds_up() {
     let (summary, _) = files(&document());
@@ -125,11 +167,11 @@ fn the_summary_adds_up() {
     assert_eq!(summary.groups.len(), 2);
     for group in &summary.groups {
         assert!(group.finished > 0, "{group:?}");
-        let fastest = group.slowdown.as_ref().unwrap().min;
+        let fastest = group.slowdown.as_ref().unwrap().min.unwrap();
         assert!(fastest >= 0.999, "{}: faster than alone: {fastest}", group.name);
         assert!(group.goodput_gbps < 10.0, "{}: more than the link takes", group.name);
     }
-    let names: Vec<String> = summary.metrics().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = summary.metrics().into_iter().map(|metric| metric.name).collect();
     let mut unique = names.clone();
     unique.sort();
     unique.dedup();
@@ -167,6 +209,141 @@ fn a_sweep_gives_the_same_bytes_whatever_the_number_of_threads() {
         Some(vec!["1".to_owned(), "none".to_owned(), "1".to_owned()])
     );
     assert!(alone == bytes(2) && alone == bytes(7));
+}
+
+/// Two of the flows lose their last packets, and have no timeout within the simulation.
+#[test]
+fn flows_that_hang_to_the_end_are_not_left_out_of_percentiles_tables_and_plots() {
+    let mut document = document();
+    for (key, value) in [
+        ("host.congestion", "none"),
+        ("host.timeout", "14"),
+        ("workload.incast.spread", "0"),
+        ("switch.pfc.enabled", "false"),
+        ("fault.0.rule", "drop 1..2nd rc-write-last"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (summary, files) = files(&document);
+    let incast = &summary.groups[0];
+    assert!(incast.unfinished >= 2 && incast.failed == 0, "{incast:?}");
+    assert_eq!(incast.finished + incast.unfinished, incast.flows);
+    let fct = incast.fct_us.as_ref().unwrap();
+    assert_eq!((fct.p99, fct.max, fct.mean), (None, None, None));
+    assert_eq!(fct.at_least.as_ref().unwrap().p99, 600.0);
+    assert_eq!((incast.latency_us.as_ref().unwrap().p99), None);
+    let metrics = summary.metrics();
+    let p99 = metrics.iter().find(|metric| metric.name == "incast.fct_p99_us").unwrap();
+    assert_eq!((p99.value, p99.at_least), (None, Some(600.0)));
+    let json = String::from_utf8_lossy(&files["summary.json"]);
+    assert!(json.contains("\"p99\": null") && json.contains("\"at_least\""));
+
+    let experiment = document.experiment().unwrap();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {}).unwrap();
+    let run = Run { name: "small", set: &[], experiment: &experiment, outcome: &outcome };
+    let warnings = ferroce_sim::report::warnings(&run, &summary);
+    assert!(warnings[0].contains("had not finished at 0.6 ms"), "{warnings:?}");
+    assert!(warnings[1].contains("ACK timeout (host.timeout = 14, 67.109 ms)"), "{warnings:?}");
+
+    let sweep = Sweep { axes: vec![("host.mtu".into(), vec!["1024".into()])], seeds: vec![1] };
+    let simulate = |experiment: &ferroce_sim::config::Experiment| {
+        ferroce_sim::run(&experiment.plan, &mut |_| {})
+    };
+    let table = sweep.run("small", &document, 1, simulate, || {}).unwrap();
+    assert_eq!(table.rows[0].known("incast.fct_p99_us"), Some((600.0, true)));
+    assert_eq!(table.rows[0].warnings, warnings);
+    let chart = table.chart(Some("incast.fct_p99_us"), None).unwrap();
+    assert_eq!(chart.series[0].at_least, [true]);
+}
+
+/// What a column of a table has, of the lines that `is_wanted`.
+fn numbers(table: &[u8], is_wanted: impl Fn(&[&str]) -> bool, column: usize) -> Vec<f64> {
+    let text = std::str::from_utf8(table).unwrap();
+    let lines = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    lines.filter(|line| is_wanted(line)).map(|line| line[column].parse().unwrap()).collect()
+}
+
+#[test]
+fn the_longest_queue_of_samples_is_that_of_ports_and_summary() {
+    let mut document = document();
+    // So seldom that the queue's peaks lie between two samples.
+    document.set(Setting { key: "sample".to_owned(), value: "170 us".to_owned() });
+    document.set(Setting { key: "warmup".to_owned(), value: "0".to_owned() });
+    let (summary, files) = files(&document);
+    let port = summary.queue.max_port.clone().unwrap();
+    let of_port = numbers(&files["ports.csv"], |line| line[0] == port, 10);
+    let largest = |what| {
+        let lines = numbers(&files["samples.csv"], |line| line[1] == what && line[2] == port, 3);
+        lines.into_iter().fold(0.0, f64::max)
+    };
+    assert_eq!(of_port, [summary.queue.max_bytes as f64]);
+    assert_eq!(largest("queue_max_bytes"), summary.queue.max_bytes as f64);
+    assert!(largest("queue_bytes") < summary.queue.max_bytes as f64, "no peak was missed");
+}
+
+#[test]
+fn plots_show_the_ports_and_the_time_that_are_asked_for() {
+    let mut document = document();
+    for (key, value) in [
+        ("plots.ports", "[\"s0:h3\", \"h2\"]"),
+        ("plots.from", "300 us"),
+        ("plots.until", "400 us"),
+        ("plots.width", "330"),
+    ] {
+        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
+    }
+    let (_, files) = files(&document);
+    let queue = String::from_utf8_lossy(&files["queue.svg"]);
+    for text in ["s0:h3", "h2:s0", ">300<", ">400<", "width=\"330\""] {
+        assert!(queue.contains(text), "{text}");
+    }
+    assert!(!queue.contains("s0:h0"));
+    assert!(String::from_utf8_lossy(&files["samples.csv"]).contains("queue_bytes,s0:h3,0"));
+    for (key, value) in [
+        ("plots.ports", "[\"s0:h9\"]"),
+        ("plots.from", "600 us"),
+        ("plots.until", "299 us"),
+        ("plots.width", "9"),
+    ] {
+        let mut wrong = document.clone();
+        wrong.set(Setting { key: key.to_owned(), value: value.to_owned() });
+        assert!(wrong.experiment().unwrap_err().to_string().contains("plots."), "{key}");
+    }
+}
+
+/// Two workloads of eight flows each: the first is over before the second begins.
+#[test]
+fn goodput_and_rates_do_not_fall_because_flows_are_over() {
+    let text = r#"
+duration = "1.9 ms"
+sample = "10 us"
+topology = { kind = "star", hosts = 9, rate = "10 Gbit/s" }
+host = { congestion = "dcqcn" }
+[[workload]]
+kind = "incast"
+size = "64 KiB"
+[[workload]]
+kind = "flows"
+name = "late"
+start = "1 ms"
+pairs = [[1, 0]]
+size = "endless"
+"#;
+    let document = Document::parse(Path::new("two.toml"), text).unwrap();
+    let experiment = document.experiment().unwrap();
+    let outcome = ferroce_sim::run(&experiment.plan, &mut |_| {}).unwrap();
+    let run = Run { name: "two", set: &[], experiment: &experiment, outcome: &outcome };
+    let charts =
+        ferroce_sim::plot::figures::of_run(&run, &ferroce_sim::report::flows::figures(&run));
+    let last = outcome.flows.iter().filter_map(|flow| flow.finished).max().unwrap() as f64 / 1e3;
+    for wanted in ["goodput", "rate"] {
+        let (_, chart) = charts.iter().find(|(name, _)| *name == wanted).unwrap();
+        let (incast, late) = (&chart.series[0], &chart.series[1]);
+        assert!(incast.points.iter().all(|point| point.0 <= last + 10.0), "{wanted}: goes on");
+        assert!(late.points.iter().all(|point| point.0 > 1000.0), "{wanted}: begins early");
+        assert!(incast.points.iter().all(|point| point.1 > 0.1), "{wanted}: {:?}", incast.points);
+        assert_eq!(late.points.last().unwrap().0, 1900.0);
+    }
 }
 
 #[test]

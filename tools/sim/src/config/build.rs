@@ -11,6 +11,7 @@ use super::congestion;
 use super::document::{Document, Tree, text};
 use super::error::{ConfigError, Problem};
 use super::networks;
+use super::plots;
 use super::schema::{File, HostKeys};
 use super::switches;
 use super::units::Time;
@@ -51,6 +52,15 @@ impl Document {
     /// If something in the file, or set beside it, is wrong.
     pub fn seed(&self) -> Result<u64, ConfigError> {
         Ok(self.tree()?.keys()?.seed.unwrap_or(DEFAULT_SEED))
+    }
+
+    /// Pixels that its plots are wide.
+    ///
+    /// # Errors
+    /// If something in the file, or set beside it, is wrong.
+    pub fn plots_width(&self) -> Result<u32, ConfigError> {
+        let tree = self.tree()?;
+        plots::width(&tree.keys()?.plots).map_err(|problem| tree.locate(problem))
     }
 
     /// What the file says of a sweep; `None` if nothing.
@@ -109,12 +119,13 @@ fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Proble
         until,
         captures: captures(&keys.capture, &network)?,
     };
-    Ok(Experiment { plan, network, warmup })
+    let plots = plots::plots(&keys.plots, &network, until)?;
+    Ok(Experiment { plan, network, warmup, plots })
 }
 
 /// How often samples are taken: seldom enough that they have room.
 fn sampling(keys: &File, until: u64, flows: usize, ports: usize) -> Result<u64, Problem> {
-    let values = 2 * (flows + ports) as u64;
+    let values = (2 * flows + 3 * ports) as u64;
     match keys.sample {
         Some(time) if time.0 == 0 => Ok(0),
         Some(time) => {
@@ -228,17 +239,22 @@ fn faults(keys: &File, network: &Network) -> Result<Vec<Fault>, Problem> {
 fn captures(names: &[String], network: &Network) -> Result<Vec<usize>, Problem> {
     let mut captures = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        let link = link(network, name)
+        let port = port(network, name)
             .map_err(|message| Problem::new(format!("capture[{index}]"), message))?;
-        if !captures.contains(&link) {
-            captures.push(link);
+        if !captures.contains(&port) {
+            captures.push(port);
         }
     }
     Ok(captures)
 }
 
 fn link(network: &Network, name: &str) -> Result<usize, String> {
-    network.link(name).ok_or_else(|| {
+    Ok(port(network, name)? / 2)
+}
+
+/// A port, or that of a host.
+pub(super) fn port(network: &Network, name: &str) -> Result<usize, String> {
+    network.end(name).ok_or_else(|| {
         let examples = network.ports().iter().rev().take(2).cloned().collect::<Vec<_>>();
         format!(
             "'{name}' is no port: expected a host such as \"h0\", or a port such as \"{}\"",

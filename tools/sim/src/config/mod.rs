@@ -8,6 +8,7 @@ mod congestion;
 pub(crate) mod document;
 pub mod error;
 mod networks;
+mod plots;
 pub(crate) mod schema;
 mod switches;
 pub(crate) mod units;
@@ -27,6 +28,22 @@ pub struct Experiment {
     pub network: Network,
     /// Rates and means are taken from here on, in nanoseconds.
     pub warmup: u64,
+    /// How it is drawn.
+    pub plots: Plots,
+}
+
+/// How plots of a run, or of a sweep, are drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plots {
+    /// Ports whose queues are drawn, as numbered in [`Outcome::ports`](crate::Outcome::ports);
+    /// empty: the busiest.
+    pub ports: Vec<usize>,
+    /// The first nanosecond of plots over time.
+    pub from: u64,
+    /// The last one; `None`: the end.
+    pub until: Option<u64>,
+    /// Pixels a plot is wide.
+    pub width: u32,
 }
 
 /// What a file says of a sweep.

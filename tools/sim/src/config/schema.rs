@@ -22,6 +22,7 @@ pub(crate) struct File {
     pub congestion: BTreeMap<String, toml::Value>,
     pub workload: Vec<WorkloadKeys>,
     pub fault: Vec<FaultKeys>,
+    pub plots: PlotsKeys,
     pub sweep: Option<SweepKeys>,
 }
 
@@ -155,6 +156,16 @@ pub(crate) struct FaultKeys {
     pub link: Option<String>,
 }
 
+/// `[plots]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PlotsKeys {
+    pub ports: Vec<String>,
+    pub from: Option<Time>,
+    pub until: Option<Time>,
+    pub width: Option<u32>,
+}
+
 /// `[sweep]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -264,6 +275,7 @@ mod tests {
             ("`[host]`", fields::<HostKeys>()),
             ("`[[workload]]`", fields::<WorkloadKeys>()),
             ("`[[fault]]`", fields::<FaultKeys>()),
+            ("`[plots]`", fields::<PlotsKeys>()),
             ("`[sweep]`", fields::<SweepKeys>()),
         ] {
             assert_eq!(described(&docs, section), keys, "{section}");

@@ -223,6 +223,10 @@ fn pfc(
     let headroom = part("switch.pfc.headroom", keys.headroom)?.unwrap_or(ground.headroom);
     let share = (buffer / ports).saturating_sub(headroom);
     let xoff = match part("switch.pfc.xoff", keys.xoff)? {
+        Some(bytes) if bytes > buffer => {
+            let message = format!("{bytes} B: expected at most the buffer, {buffer} B");
+            return Err(Problem::new("switch.pfc.xoff", message));
+        }
         Some(bytes) => bytes,
         None if share < 2 * FRAME => {
             return Err(Problem::new(

@@ -36,8 +36,9 @@ pub fn check(plan: &Plan) -> Checked {
     for link in named {
         value(link < links, || "fault".into(), "link", link, || format!("below {links}"))?;
     }
-    for &link in &plan.captures {
-        value(link < links, || "captures".into(), "link", link, || format!("below {links}"))?;
+    for &port in &plan.captures {
+        let ports = 2 * links;
+        value(port < ports, || "captures".into(), "port", port, || format!("below {ports}"))?;
     }
     Ok(())
 }

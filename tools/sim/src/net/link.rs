@@ -47,17 +47,23 @@ impl Network<'_> {
         port.record.bytes += u64::from(len);
         self.hops += 1;
         let at = port.free_at + port.delay;
-        if port.is_captured {
-            self.captures.push(Captured {
-                port: number as usize,
-                at: self.now / PER_NANO,
-                frame: self.frames.bytes(frame).to_vec(),
-            });
-        }
+        self.capture(number, frame, false);
         self.release(frame);
         match self.faults[number as usize / 2] {
             None => self.put_on_way(number, frame, at),
             Some(_) => self.put_at_risk(number, frame, at),
+        }
+    }
+
+    /// Keeps a frame that a port sends or has received, if it is captured.
+    fn capture(&mut self, number: u32, frame: u32, came_in: bool) {
+        if self.ports[number as usize].is_captured {
+            self.captures.push(Captured {
+                port: number as usize,
+                came_in,
+                at: self.now / PER_NANO,
+                frame: self.frames.bytes(frame).to_vec(),
+            });
         }
     }
 
@@ -141,6 +147,7 @@ impl Network<'_> {
 
     /// A frame has come in by a port.
     pub(super) fn receive(&mut self, number: u32, frame: u32) -> Result<(), SimError> {
+        self.capture(number, frame, true);
         if self.frames.meta(frame).class == CONTROL {
             let pause = Pause::parse(self.frames.bytes(frame));
             self.frames.give_back(frame);

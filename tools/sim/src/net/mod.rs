@@ -93,8 +93,8 @@ impl<'a> Network<'a> {
         let topology = &plan.topology;
         let mut ports = Vec::with_capacity(2 * topology.links.len());
         for (number, link) in topology.links.iter().enumerate() {
-            let is_captured = plan.captures.contains(&number);
-            for node in link.ends {
+            for (end, node) in link.ends.into_iter().enumerate() {
+                let is_captured = plan.captures.contains(&(2 * number + end));
                 let own = Rng::new(rng.next_u64());
                 ports.push(Port::new(node, link, is_captured, own));
             }

@@ -2,6 +2,7 @@
 
 use super::Network;
 use super::clock::{Event, PER_NANO};
+use super::port::Port;
 use crate::outcome::{Outcome, Sample};
 
 impl Network<'_> {
@@ -12,6 +13,7 @@ impl Network<'_> {
         self.samples.push(Sample {
             at: self.now / PER_NANO,
             queues: self.ports.iter().map(|port| port.queued).collect(),
+            longest: self.ports.iter_mut().map(Port::take_longest).collect(),
             paused: self.ports.iter().map(|port| port.pause.classes).collect(),
             delivered,
             rates,
@@ -32,13 +34,23 @@ impl Network<'_> {
     /// All that was observed.
     pub(super) fn outcome(mut self) -> Outcome {
         let now = self.now;
-        self.ports.iter_mut().for_each(|port| port.end_pauses(now, true));
-        let flows = self.programs.records().enumerate().map(|(flow, record)| {
+        // What was longest, or arrived, after the last sample is seen, too.
+        let is_sampled = self.samples.last().is_none_or(|last| last.at >= now / PER_NANO);
+        if self.plan.sample_every > 0 && !is_sampled {
+            self.sample();
+        }
+        for port in &mut self.ports {
+            port.end_pauses(now, true);
+            port.take_longest();
+        }
+        let under_way = self.programs.under_way(now);
+        let records = self.programs.records().zip(under_way).enumerate();
+        let flows = records.map(|(flow, (record, under_way))| {
             let requester = self.programs.requester(flow);
             let counters =
                 requester.and_then(|(host, qpn)| self.hosts[host].device.qp_counters(qpn));
             let retransmitted = counters.map_or(0, |counters| counters.retransmitted_pkts);
-            crate::outcome::FlowRecord { retransmitted, ..record.clone() }
+            crate::outcome::FlowRecord { retransmitted, under_way, ..record.clone() }
         });
         Outcome {
             ended: now / PER_NANO,

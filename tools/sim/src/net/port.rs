@@ -17,7 +17,7 @@ pub struct Port {
     pub rate: u64,
     /// Picoseconds from end to end.
     pub delay: u64,
-    /// Its link is captured.
+    /// What it sends and receives is captured.
     pub is_captured: bool,
     /// When it has sent what it was given, in picoseconds.
     pub free_at: u64,
@@ -29,6 +29,8 @@ pub struct Port {
     occupied: u8,
     /// Bytes of all queues.
     pub queued: u64,
+    /// The most of them since [`Port::take_longest`] was called.
+    longest: u64,
     /// Pause frames that wait: before everything else, and never paused.
     pub control: Queue,
     /// Frames on their way to the other end.
@@ -78,6 +80,7 @@ impl Port {
             queues: Default::default(),
             occupied: 0,
             queued: 0,
+            longest: 0,
             control: Queue::default(),
             flight: Queue::default(),
             pause: Paused::default(),
@@ -100,7 +103,14 @@ impl Port {
         self.queues[usize::from(class)].push(frames, frame);
         self.occupied |= 1 << class;
         self.queued += u64::from(len);
-        self.record.max_queue = self.record.max_queue.max(self.queued);
+        self.longest = self.longest.max(self.queued);
+    }
+
+    /// The most bytes that were queued since the last call.
+    pub fn take_longest(&mut self) -> u64 {
+        let longest = std::mem::replace(&mut self.longest, self.queued);
+        self.record.max_queue = self.record.max_queue.max(longest);
+        longest
     }
 
     /// Whether something waits that may leave.
@@ -202,7 +212,7 @@ mod tests {
         assert_eq!(next(&mut port), None);
         port.hold(0, 250_000, 0);
         assert_eq!(next(&mut port), Some(0));
-        assert_eq!((port.queued, port.record.max_queue), (0, 40));
+        assert_eq!((port.queued, port.take_longest(), port.take_longest()), (0, 40, 0));
         assert_eq!((port.record.pauses[0], port.record.paused[0]), (1, 50));
     }
 }

@@ -140,6 +140,12 @@ impl Programs {
         self.flows.iter().map(|flow| &flow.record)
     }
 
+    /// Of each flow, how long ago the messages were posted that have not completed, in nanoseconds.
+    pub fn under_way(&self, now: u64) -> impl Iterator<Item = Vec<u64>> {
+        let since = move |posted: &u64| (now - posted) / PER_NANO;
+        self.flows.iter().map(move |flow| flow.posted_at.iter().map(since).collect())
+    }
+
     /// Host and number of the QP that posts a flow's messages, if it has begun.
     pub fn requester(&self, flow: usize) -> Option<(usize, Qpn)> {
         let end = &self.ends[2 * self.flows[flow].pair as usize];
@@ -464,6 +470,7 @@ impl Network<'_> {
         let flow = &mut self.programs.flows[flow as usize];
         if !flow.is_over() {
             flow.record.failed = Some(why);
+            flow.record.failed_at = Some(self.now / PER_NANO);
             self.programs.over += 1;
         }
     }

@@ -182,6 +182,12 @@ impl Network<'_> {
 
     /// Has the other end of a port's link pause, or go on.
     fn send_pause(&mut self, number: u32, classes: u8, quanta: u16) {
+        if quanta > 0 {
+            let sent = &mut self.ports[number as usize].record.pauses_sent;
+            for (class, count) in sent.iter_mut().enumerate() {
+                *count += u64::from(classes >> class & 1);
+            }
+        }
         let frame = self.frames.take();
         let from: Mac = port_mac(number);
         Pause::of(classes, quanta).emit(from, self.frames.buffer_mut(frame));

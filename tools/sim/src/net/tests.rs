@@ -43,6 +43,7 @@ fn flow(from: usize, to: usize, message: u64) -> Flow {
         start: 0,
         message,
         messages: 1,
+        is_endless: false,
         depth: 1,
         gap: 0,
         verb: Verb::Write,
@@ -407,7 +408,7 @@ fn a_flow_that_cannot_get_through_fails() {
 fn captures_hold_both_ways_and_the_pauses() {
     let mut seen = incast(4);
     seen.switch.pfc = pausing();
-    seen.captures = vec![1];
+    seen.captures = vec![2];
     let outcome = complete(&seen);
     assert!(outcome.captures.is_sorted_by_key(|captured| captured.at));
     let frames = outcome.ports[2].frames + outcome.ports[3].frames;
@@ -416,6 +417,8 @@ fn captures_hold_both_ways_and_the_pauses() {
         outcome.captures.iter().filter_map(|captured| Pause::parse(&captured.frame)).collect();
     let sent = pauses.iter().filter(|pause| pause.quanta[3] > 0).count() as u64;
     assert_eq!(sent, outcome.ports[2].pauses[3]);
+    assert_eq!(sent, outcome.ports[3].pauses_sent[3]);
+    assert_eq!((outcome.ports[3].pauses, outcome.ports[2].pauses_sent), ([0; 8], [0; 8]));
     assert!(pauses.iter().any(|pause| pause.quanta[3] == 0 && pause.classes == 8));
 }
 
@@ -424,7 +427,11 @@ fn samples_show_queues_and_progress() {
     let mut sampled = incast(4);
     sampled.sample_every = 50_000;
     let outcome = complete(&sampled);
-    assert_eq!(outcome.samples.len() as u64, outcome.ended / 50_000 + 1);
+    // And what came after the last of them, at the end.
+    assert_eq!(outcome.samples.len() as u64, outcome.ended.div_ceil(50_000) + 1);
+    assert_eq!(outcome.samples.last().unwrap().at, outcome.ended);
+    let longest = outcome.samples.iter().map(|sample| sample.longest[1]).max().unwrap();
+    assert_eq!(longest, outcome.ports[1].max_queue);
     let deepest = outcome.samples.iter().map(|sample| sample.queues[1]).max().unwrap();
     assert!(deepest > 0 && deepest <= outcome.ports[1].max_queue);
     for (before, after) in outcome.samples.iter().zip(&outcome.samples[1..]) {
@@ -473,7 +480,7 @@ fn impossible_plans_are_refused_with_a_reason() {
         ),
         (|p| _ = p.other_switches.insert(1, p.switch.clone()), "other_switches: switch is 1"),
         (|p| p.host.classes[5] = 8, "host: class of a DSCP is 8"),
-        (|p| p.captures = vec![3], "captures: link is 3"),
+        (|p| p.captures = vec![99], "captures: port is 99"),
         (|p| p.faults = vec![fault(Some(3), "drop any")], "fault: link is 3"),
     ];
     for (spoil, reason) in table {

@@ -3,7 +3,7 @@
 /// How numbers are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equally far apart. The axis begins at 0 if nothing is below.
+    /// Equal differences are equally far apart.
     Linear,
     /// Equal ratios are. What is not above 0 has no place.
     Log,
@@ -16,6 +16,8 @@ pub struct Axis {
     pub label: String,
     /// How.
     pub scale: Scale,
+    /// It goes at least up to here.
+    pub reach: f64,
     /// Texts in place of the numbers 0, 1, …: what it shows has no numbers.
     pub names: Vec<String>,
 }
@@ -23,7 +25,7 @@ pub struct Axis {
 impl Axis {
     /// An axis of numbers.
     pub fn new(label: &str, scale: Scale) -> Axis {
-        Axis { label: label.to_owned(), scale, names: Vec::new() }
+        Axis { label: label.to_owned(), scale, reach: 0.0, names: Vec::new() }
     }
 }
 
@@ -38,8 +40,14 @@ pub(super) struct Ruler {
 }
 
 impl Ruler {
-    /// For `values`; about `wanted` ticks.
-    pub fn new(axis: &Axis, values: impl Iterator<Item = f64>, wanted: f64) -> Ruler {
+    /// For `values`; about `wanted` ticks. A linear one begins at 0 if nothing is below, or else if
+    /// the values take the larger part of it.
+    pub fn new(
+        axis: &Axis,
+        values: impl Iterator<Item = f64>,
+        wanted: f64,
+        from_zero: bool,
+    ) -> Ruler {
         let is_log = axis.scale == Scale::Log;
         let values = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -55,9 +63,12 @@ impl Ruler {
             };
         }
         match (low <= high, is_log) {
-            (false, true) => Ruler::log(1.0, 10.0),
+            (false, true) => Ruler::log(1.0, 10.0, wanted),
             (false, false) => Ruler::linear(0.0, 1.0, wanted),
-            (true, true) => Ruler::log(low, high),
+            (true, true) => Ruler::log(low, high, wanted),
+            (true, false) if !from_zero && high > low && low > high - low => {
+                Ruler::linear(low, high, wanted)
+            }
             (true, false) => Ruler::linear(low.min(0.0), high, wanted),
         }
     }
@@ -79,8 +90,15 @@ impl Ruler {
         }
     }
 
-    /// From the last of 1, 2, 5, 10, 20, … that is not above to the first that is not below.
-    fn log(low: f64, high: f64) -> Ruler {
+    /// From the last of 1, 2, 5, 10, 20, … that is not above to the first that is not below; if
+    /// these are too few, the numbers of a linear one.
+    fn log(low: f64, high: f64, wanted: f64) -> Ruler {
+        if low < high && high < 5.0 * low {
+            let even = Ruler::linear(low, high, wanted);
+            if even.low > 0.0 {
+                return Ruler { scale: Scale::Log, ..even };
+            }
+        }
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let all = (first - 1..=last + 1)
             .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| (digit, digit * 10_f64.powi(power))));
@@ -150,7 +168,7 @@ mod tests {
     use super::*;
 
     fn texts(scale: Scale, low: f64, high: f64) -> Vec<String> {
-        let ruler = Ruler::new(&Axis::new("", scale), [low, high].into_iter(), 5.0);
+        let ruler = Ruler::new(&Axis::new("", scale), [low, high].into_iter(), 5.0, true);
         ruler.ticks.into_iter().map(|(_, text)| text).collect()
     }
 
@@ -165,10 +183,29 @@ mod tests {
     }
 
     #[test]
+    fn a_logarithmic_axis_of_close_values_has_more_than_two_numbers() {
+        assert_eq!(texts(Scale::Log, 5_400.0, 9_900.0)[0], "5000");
+        assert!(texts(Scale::Log, 5_400.0, 9_900.0).len() >= 5);
+        assert!(texts(Scale::Log, 4_310.0, 4_390.0).len() >= 5);
+    }
+
+    #[test]
+    fn time_that_begins_late_does_not_leave_the_most_of_its_axis_empty() {
+        let first = |low, high, from_zero| {
+            let axis = Axis::new("", Scale::Linear);
+            Ruler::new(&axis, [low, high].into_iter(), 5.0, from_zero).low
+        };
+        assert_eq!(first(20.0, 25.0, false), 20.0);
+        assert_eq!(first(20.0, 25.0, true), 0.0);
+        assert_eq!(first(2.0, 25.0, false), 0.0);
+    }
+
+    #[test]
     fn no_value_makes_an_axis_that_cannot_be_drawn() {
         for scale in [Scale::Linear, Scale::Log] {
             for values in [vec![], vec![0.0], vec![5.0], vec![f64::NAN], vec![1e-300, 1e300]] {
-                let ruler = Ruler::new(&Axis::new("", scale), values.iter().copied(), 5.0);
+                let axis = Axis::new("", scale);
+                let ruler = Ruler::new(&axis, values.iter().copied(), 5.0, true);
                 assert!(ruler.low < ruler.high, "{scale:?} {values:?}");
                 assert!(ruler.ticks.len() >= 2 && ruler.ticks.len() < 1000);
                 assert!(ruler.place(5.0).is_finite());

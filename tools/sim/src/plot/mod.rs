@@ -3,6 +3,9 @@
 mod axis;
 mod chart;
 pub mod figures;
+mod look;
+mod text;
+pub(crate) mod units;
 
 pub use axis::{Axis, Scale};
-pub use chart::{Chart, Series, Style};
+pub use chart::{Chart, DEFAULT_WIDTH, Series, Style, WIDTHS};

@@ -1,4 +1,4 @@
-//! Captures of links.
+//! Captures of ports.
 
 use std::io;
 
@@ -7,18 +7,19 @@ use ferroce_stack::time::Instant;
 
 use super::{Folder, Run};
 
-/// A pcapng of each link that is captured, both ways: what leaves its first end is of interface
-/// `node0`, what leaves the other of `node1`.
+/// A pcapng of each port that is captured: what it sends is of interface `node0`, as it is before
+/// faults of the link strike; what it receives of `node1`, as it is behind them.
 ///
 /// # Errors
 /// If one cannot be written.
 pub(super) fn write(run: &Run<'_>, folder: &Folder) -> io::Result<()> {
     let experiment = run.experiment;
-    for link in &experiment.plan.captures {
-        let name = experiment.network.port(2 * link).replace([':', '#'], "-");
+    for port in &experiment.plan.captures {
+        let name = experiment.network.port(*port).replace([':', '#'], "-");
         let mut recorder = Recorder::create(&folder.path().join(format!("{name}.pcapng")), 2)?;
-        for captured in run.outcome.captures.iter().filter(|frame| frame.port / 2 == *link) {
-            recorder.record(Instant::from_nanos(captured.at), captured.port % 2, &captured.frame);
+        for captured in run.outcome.captures.iter().filter(|frame| frame.port == *port) {
+            let node = usize::from(captured.came_in);
+            recorder.record(Instant::from_nanos(captured.at), node, &captured.frame);
         }
         recorder.finish()?;
     }

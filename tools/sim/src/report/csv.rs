@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use super::Run;
 use super::flows::FlowFigures;
-use super::stats::Spread;
 use crate::outcome::Sample;
 use crate::plan::{FRAMING_LEN, Verb};
 
@@ -43,7 +42,7 @@ pub fn write_flows(run: &Run<'_>, flows: &[FlowFigures], out: &mut dyn Write) ->
             (None, Some(_)) => "finished",
             (None, None) => "unfinished",
         };
-        let latency = Spread::of(figures.latencies_us.clone());
+        let latency = figures.latency();
         writeln!(
             out,
             "{index},{},h{},h{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -60,8 +59,8 @@ pub fn write_flows(run: &Run<'_>, flows: &[FlowFigures], out: &mut dyn Write) ->
             decimal(figures.slowdown),
             figures.delivered,
             decimal(figures.goodput_gbps),
-            decimal(latency.as_ref().map(|spread| spread.p50)),
-            decimal(latency.as_ref().map(|spread| spread.p99)),
+            decimal(latency.as_ref().and_then(|times| times.p50)),
+            decimal(latency.as_ref().and_then(|times| times.p99)),
             figures.retransmitted,
         )?;
     }
@@ -85,7 +84,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "port,rate_gbps,frames,bytes,utilization,marked,dropped,struck,pauses,paused_us,\
-         max_queue_bytes"
+         max_queue_bytes,pauses_sent"
     )?;
     let experiment = run.experiment;
     for (port, record) in run.outcome.ports.iter().enumerate() {
@@ -94,7 +93,7 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
         let used = (record.bytes + FRAMING_LEN * record.frames) as f64 / capacity;
         writeln!(
             out,
-            "{},{},{},{},{used:.4},{},{},{},{},{},{}",
+            "{},{},{},{},{used:.4},{},{},{},{},{},{},{}",
             field(experiment.network.port(port)),
             rate / 1e9,
             record.frames,
@@ -105,21 +104,28 @@ pub fn write_ports(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
             record.pauses.iter().sum::<u64>(),
             decimal(Some(record.paused.iter().sum::<u64>() as f64 / 1e3)),
             record.max_queue,
+            record.pauses_sent.iter().sum::<u64>(),
         )?;
     }
     Ok(())
 }
 
-/// A line for each value of each sample: queues in bytes and paused classes (as bits) of the
-/// [`MAX_SAMPLED`] ports that held most, of those that held anything or were paused; goodput since
-/// the sample before and the sender's rate of the first [`MAX_SAMPLED`] flows.
+/// A line for each value of each sample: queues in bytes, at that moment and the most since the
+/// sample before, and paused classes (as bits) of the ports that are to be plotted and of the
+/// [`MAX_SAMPLED`] that held most, of those that held anything or were paused; goodput since the
+/// sample before and the sender's rate of the first [`MAX_SAMPLED`] flows.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_samples(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "at_us,what,name,value")?;
     let network = &run.experiment.network;
-    let ports = busiest_ports(run.outcome.samples.as_slice(), MAX_SAMPLED);
+    let mut ports = run.experiment.plots.ports.clone();
+    for port in busiest_ports(run.outcome.samples.iter(), MAX_SAMPLED) {
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
     let flows = run.outcome.flows.len().min(MAX_SAMPLED);
     let start = Sample::default();
     let mut before = &start;
@@ -128,8 +134,10 @@ pub fn write_samples(run: &Run<'_>, out: &mut dyn Write) -> io::Result<()> {
         for &port in &ports {
             let name = field(network.port(port));
             let queue = sample.queues.get(port).copied().unwrap_or(0);
+            let longest = sample.longest.get(port).copied().unwrap_or(0);
             let paused = sample.paused.get(port).copied().unwrap_or(0);
             writeln!(out, "{at},queue_bytes,{name},{queue}")?;
+            writeln!(out, "{at},queue_max_bytes,{name},{longest}")?;
             writeln!(out, "{at},paused_classes,{name},{paused}")?;
         }
         for flow in 0..flows {
@@ -154,18 +162,26 @@ pub(crate) fn goodput_gbps(before: &Sample, after: &Sample, flow: usize) -> f64 
 
 /// The ports whose queues were longest, the longest first; without those that neither held
 /// anything nor were paused.
-pub(crate) fn busiest_ports(samples: &[Sample], most: usize) -> Vec<usize> {
-    let count = samples.first().map_or(0, |sample| sample.queues.len());
-    let mut longest = vec![0; count];
+pub(crate) fn busiest_ports<'s>(
+    samples: impl Iterator<Item = &'s Sample>,
+    most: usize,
+) -> Vec<usize> {
+    let mut longest = Vec::new();
     for sample in samples {
+        longest.resize(sample.longest.len().max(longest.len()), 0);
         for (port, longest) in longest.iter_mut().enumerate() {
             let paused = sample.paused.get(port).is_some_and(|classes| *classes != 0);
-            let queue = sample.queues.get(port).copied().unwrap_or(0);
+            let queue = sample.longest.get(port).copied().unwrap_or(0);
             *longest = queue.max(*longest).max(u64::from(paused));
         }
     }
-    let mut ports: Vec<usize> = (0..count).filter(|port| longest[*port] > 0).collect();
+    let mut ports: Vec<usize> = (0..longest.len()).filter(|port| longest[*port] > 0).collect();
     ports.sort_by_key(|port| (u64::MAX - longest[*port], *port));
     ports.truncate(most);
     ports
+}
+
+/// The most bytes that a port held.
+pub(crate) fn longest_queue<'s>(samples: impl Iterator<Item = &'s Sample>, port: usize) -> u64 {
+    samples.filter_map(|sample| sample.longest.get(port)).copied().max().unwrap_or(0)
 }

@@ -10,6 +10,7 @@ mod folder;
 pub mod ideal;
 pub mod stats;
 pub mod summary;
+mod warnings;
 
 use std::io;
 
@@ -19,6 +20,7 @@ use crate::plot::figures;
 
 pub use folder::Folder;
 pub use summary::Summary;
+pub use warnings::warnings;
 
 /// What was simulated, and what came out.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Run;
-use super::flows::FlowFigures;
-use super::stats::{Spread, jain};
+use super::flows::{self, FlowFigures};
+use super::stats::{FIGURES, Spread, Times, jain};
 use crate::plan::Node;
 
 /// A run in numbers. Nothing in it depends on the machine or on how long it took.
@@ -57,6 +57,8 @@ pub struct Group {
     pub finished: usize,
     /// How many have failed.
     pub failed: usize,
+    /// How many had neither finished nor failed when the clock stopped; without endless ones.
+    pub unfinished: usize,
     /// Bytes of payload that arrived, each once.
     pub bytes: u64,
     /// Payload of all together, from the first start (or the warm-up's end) to the last end.
@@ -65,16 +67,27 @@ pub struct Group {
     pub flow_goodput_gbps: Option<Spread>,
     /// Jain's index of that.
     pub jain: Option<f64>,
-    /// From a flow's start to its last completion, of those that finished.
-    pub fct_us: Option<Spread>,
+    /// From a flow's start to its last completion; without endless flows.
+    pub fct_us: Option<Times>,
     /// That, divided by the time it would take alone.
-    pub slowdown: Option<Spread>,
+    pub slowdown: Option<Times>,
     /// The same by the flows' size.
     pub slowdown_by_size: Vec<Bucket>,
     /// From a message's post to its completion.
-    pub latency_us: Option<Spread>,
+    pub latency_us: Option<Times>,
     /// Request packets sent again.
     pub retransmitted: u64,
+}
+
+/// A number of a run, as sweeps know it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name, with the unit.
+    pub name: String,
+    /// It; `None` where nothing was observed, or it is not known.
+    pub value: Option<f64>,
+    /// If it is not known, what it is at least.
+    pub at_least: Option<f64>,
 }
 
 /// Flows of about a size.
@@ -85,7 +98,7 @@ pub struct Bucket {
     /// But no more than this.
     pub up_to: u64,
     /// Their slowdown.
-    pub slowdown: Spread,
+    pub slowdown: Times,
 }
 
 /// Queues of switches in numbers.
@@ -147,11 +160,12 @@ impl Summary {
     }
 
     /// Every number under the name that sweeps know it by, such as `jain` or `fct_p99_us`; with
-    /// several workloads also those of each, such as `incast.jain`. `None` where nothing was
-    /// observed.
-    pub fn metrics(&self) -> Vec<(String, Option<f64>)> {
+    /// several workloads also those of each, such as `incast.jain`.
+    pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.all.metrics("");
-        let mut add = |name: &str, value: Option<f64>| metrics.push((name.to_owned(), value));
+        let mut add = |name: &str, value: Option<f64>| {
+            metrics.push(Metric { name: name.to_owned(), value, at_least: None });
+        };
         add("queue_max_bytes", Some(self.queue.max_bytes as f64));
         add("queue_mean_bytes", self.queue.mean_bytes);
         add("pfc_pauses", Some(self.pfc.pauses as f64));
@@ -177,14 +191,12 @@ impl Group {
         let begin = flows.iter().map(|flow| flow.begin).min().unwrap_or(0);
         let end = flows.iter().map(|flow| flow.end).max().unwrap_or(0);
         let measured: u64 = flows.iter().map(|flow| flow.measured).sum();
-        let fcts = flows.iter().filter_map(|flow| flow.fct_us).collect();
-        let slowdowns = flows.iter().filter_map(|flow| flow.slowdown).collect();
-        let latencies = flows.iter().flat_map(|flow| &flow.latencies_us).copied().collect();
         Group {
             name: name.to_owned(),
             flows: flows.len(),
             finished: flows.iter().filter(|flow| flow.fct_us.is_some()).count(),
             failed: flows.iter().filter(|flow| flow.failed).count(),
+            unfinished: flows.iter().filter(|flow| flow.is_unfinished()).count(),
             bytes: flows.iter().map(|flow| flow.delivered).sum(),
             goodput_gbps: match end.saturating_sub(begin) {
                 0 => 0.0,
@@ -192,43 +204,47 @@ impl Group {
             },
             jain: jain(&goodputs),
             flow_goodput_gbps: Spread::of(goodputs),
-            fct_us: Spread::of(fcts),
-            slowdown: Spread::of(slowdowns),
+            fct_us: flows::fct(&flows),
+            slowdown: flows::slowdown(&flows),
             slowdown_by_size: buckets(&flows),
-            latency_us: Spread::of(latencies),
+            latency_us: flows::latency(&flows),
             retransmitted: flows.iter().map(|flow| flow.retransmitted).sum(),
         }
     }
 
-    fn metrics(&self, prefix: &str) -> Vec<(String, Option<f64>)> {
+    fn metrics(&self, prefix: &str) -> Vec<Metric> {
         let mut metrics = Vec::new();
-        let mut add = |name: &str, value| metrics.push((format!("{prefix}{name}"), value));
+        let mut add = |name: &str, value| {
+            metrics.push(Metric { name: format!("{prefix}{name}"), value, at_least: None });
+        };
         add("flows", Some(self.flows as f64));
         add("finished", Some(self.finished as f64));
         add("failed", Some(self.failed as f64));
+        add("unfinished", Some(self.unfinished as f64));
         add("goodput_gbps", Some(self.goodput_gbps));
         let goodput = self.flow_goodput_gbps.as_ref();
         add("flow_goodput_mean_gbps", goodput.map(|spread| spread.mean));
         add("flow_goodput_min_gbps", goodput.map(|spread| spread.min));
         add("flow_goodput_max_gbps", goodput.map(|spread| spread.max));
         add("jain", self.jain);
+        add("retransmitted", Some(self.retransmitted as f64));
         let spreads = [
             ("fct", "_us", &self.fct_us),
             ("slowdown", "", &self.slowdown),
             ("latency", "_us", &self.latency_us),
         ];
-        for (name, unit, spread) in spreads {
-            let mut part = |part: &str, of: fn(&Spread) -> f64| {
-                add(&format!("{name}_{part}{unit}"), spread.as_ref().map(of));
-            };
-            part("mean", |spread| spread.mean);
-            part("p50", |spread| spread.p50);
-            part("p95", |spread| spread.p95);
-            part("p99", |spread| spread.p99);
-            part("p99.9", |spread| spread.p999);
-            part("max", |spread| spread.max);
+        for (name, unit, times) in spreads {
+            let times = times.as_ref();
+            metrics.extend(FIGURES.map(|(part, value, at_least)| {
+                let value = times.and_then(value);
+                let bounds = times.and_then(|times| times.at_least.as_ref());
+                Metric {
+                    name: format!("{prefix}{name}_{part}{unit}"),
+                    at_least: bounds.filter(|_| value.is_none()).map(at_least),
+                    value,
+                }
+            }));
         }
-        add("retransmitted", Some(self.retransmitted as f64));
         metrics
     }
 }
@@ -250,9 +266,9 @@ fn buckets(flows: &[&FlowFigures]) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     let (mut above, mut up_to) = (0, 1_000);
     while above < u64::MAX {
-        let inside = flows.iter().filter(|flow| flow.size > above && flow.size <= up_to);
-        let slowdown = Spread::of(inside.filter_map(|flow| flow.slowdown).collect());
-        buckets.extend(slowdown.map(|slowdown| Bucket { above, up_to, slowdown }));
+        let inside = |flow: &&&FlowFigures| flow.size > above && flow.size <= up_to;
+        let inside: Vec<&FlowFigures> = flows.iter().filter(inside).copied().collect();
+        buckets.extend(flows::slowdown(&inside).map(|slowdown| Bucket { above, up_to, slowdown }));
         (above, up_to) = (up_to, if up_to >= 100_000_000 { u64::MAX } else { up_to * 10 });
     }
     buckets

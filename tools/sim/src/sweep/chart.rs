@@ -1,7 +1,7 @@
 //! A sweep as a chart: a metric against a key.
 
 use super::{Row, Table};
-use crate::plot::{Axis, Chart, Scale, Series, Style};
+use crate::plot::{Axis, Chart, Scale, Series, Style, units};
 
 /// An axis whose largest value is so many times its smallest is logarithmic.
 const LOG_RATIO: f64 = 50.0;
@@ -37,30 +37,33 @@ impl Table {
                 (_, index) => index.unwrap_or(0) as f64,
             }
         };
-        let mut series = Vec::<(String, Vec<(f64, f64)>)>::new();
+        let mut series = Vec::<(String, Vec<Figure>)>::new();
         for row in &self.rows {
-            let Some(value) = row.metrics.get(metric).copied().flatten() else { continue };
-            let value = value / metric_unit(metric).2;
+            let Some((value, at_least)) = row.known(metric) else { continue };
+            let figure = Figure { place: place(row), value, at_least };
             let name = self.series_name(row, key);
             match series.iter_mut().find(|entry| entry.0 == name) {
-                Some(entry) => entry.1.push((place(row), value)),
-                None => series.push((name, vec![(place(row), value)])),
+                Some(entry) => entry.1.push(figure),
+                None => series.push((name, vec![figure])),
             }
         }
-        let ys = || series.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
+        // As large as the bars reach.
+        let ys = || series.iter().flat_map(|(_, figures)| figures.iter().map(|own| own.value));
         let y_scale = scale(ys(), 2.0 * LOG_RATIO);
+        let (name, (unit, size)) = metric_unit(metric, ys().fold(0.0, f64::max));
         let x = match &numbers {
             Some((numbers, around)) => {
                 Axis::new(&label(key, around), scale(numbers.iter().copied(), LOG_RATIO))
             }
-            None => Axis { names: values.clone(), ..Axis::new(short(key), Scale::Linear) },
+            None => {
+                let names = values.iter().map(|value| place_name(key, value)).collect();
+                Axis { names, ..Axis::new(&short(key), Scale::Linear) }
+            }
         };
-        Ok(Chart {
-            x,
-            y: Axis::new(&metric_label(metric), y_scale),
-            series: series.into_iter().map(|(name, points)| over_seeds(name, points)).collect(),
-            levels: Vec::new(),
-        })
+        let y = Axis::new(&metric_label(name, unit), y_scale);
+        let of = |(name, figures)| over_seeds(name, figures, size);
+        let series = series.into_iter().map(of).collect();
+        Ok(Chart { range: "least to greatest".to_owned(), ..Chart::new(x, y, series) })
     }
 
     /// The key whose values are numbers and most; else that with most values.
@@ -84,36 +87,46 @@ impl Table {
         values
     }
 
-    /// What the other keys that vary are set to, such as "congestion = dcqcn".
+    /// What the other keys that vary are set to, such as "dcqcn, PFC".
     fn series_name(&self, row: &Row, key: &str) -> String {
         let others =
             self.keys.iter().filter(|name| name.as_str() != key && self.values_of(name).len() > 1);
-        let part = |name: &String| {
-            format!("{} = {}", short(name), row.set.get(name).map_or("", String::as_str))
-        };
+        let part = |name: &String| value_name(name, row.set.get(name).map_or("", String::as_str));
         others.map(part).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Points at the same place become their mean, with the least and the greatest.
-fn over_seeds(name: String, mut points: Vec<(f64, f64)>) -> Series {
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+/// The metric of a run.
+struct Figure {
+    place: f64,
+    value: f64,
+    /// It may be more.
+    at_least: bool,
+}
+
+/// Figures at the same place become their mean, with the least and the greatest, in a unit of so
+/// many of theirs. It is open if one of them is.
+fn over_seeds(name: String, mut figures: Vec<Figure>, unit: f64) -> Series {
+    figures.sort_by(|a, b| a.place.total_cmp(&b.place));
     let mut means = Vec::new();
     let mut ranges = Vec::new();
-    for same in points.chunk_by(|a, b| a.0 == b.0) {
-        let values = || same.iter().map(|point| point.1);
-        means.push((same[0].0, values().sum::<f64>() / same.len() as f64));
+    let mut at_least = Vec::new();
+    for same in figures.chunk_by(|a, b| a.place == b.place) {
+        let values = || same.iter().map(|figure| figure.value / unit);
+        means.push((same[0].place, values().sum::<f64>() / same.len() as f64));
+        at_least.push(same.iter().any(|figure| figure.at_least));
         ranges.push((
             values().fold(f64::INFINITY, f64::min),
             values().fold(f64::NEG_INFINITY, f64::max),
         ));
     }
-    let has_spread = points.len() > means.len();
+    let has_spread = figures.len() > means.len();
     Series {
         name,
         style: Style::Marked,
         points: means,
         range: if has_spread { ranges } else { Vec::new() },
+        at_least,
     }
 }
 
@@ -146,42 +159,128 @@ fn split(text: &str) -> Option<(&str, f64, &str)> {
     Some((&text[..start], rest[..len].parse().ok()?, &rest[len..]))
 }
 
-/// A key by its last word, "pfc" for switch.pfc.enabled.
-fn short(key: &str) -> &str {
+/// What a key is called by, "PFC" for switch.pfc.enabled.
+fn short(key: &str) -> String {
     let named = key.strip_suffix(".enabled").unwrap_or(key);
-    named.rsplit('.').next().unwrap_or(key)
+    let word = named.rsplit('.').next().unwrap_or(key);
+    match word {
+        "pfc" | "ecn" => word.to_uppercase(),
+        "congestion" => "congestion control".to_owned(),
+        // Those of algorithms are names that papers and NICs have.
+        _ if named.starts_with("congestion.") => word.to_owned(),
+        _ => word.replace(['_', '-'], " "),
+    }
+}
+
+/// A value by its own name if that says what it is: "dcqcn", "no congestion control", "PFC",
+/// "no PFC", "senders = 4".
+fn value_name(key: &str, value: &str) -> String {
+    let is_word = value.starts_with(|first: char| first.is_ascii_alphabetic())
+        && value.chars().all(|char| char.is_ascii_alphanumeric() || "-_".contains(char));
+    match value {
+        "true" => short(key),
+        "false" | "none" => format!("no {}", short(key)),
+        value if is_word => value.to_owned(),
+        value => format!("{} = {value}", short(key)),
+    }
+}
+
+/// A value beside an axis that has the key as its label.
+fn place_name(key: &str, value: &str) -> String {
+    match value {
+        "true" | "false" => value_name(key, value),
+        value => value.to_owned(),
+    }
 }
 
 /// "rate (Gbit/s)", "loss (%)" for rules that drop a share, "delay …% of any".
 fn label(key: &str, (before, after): &(String, String)) -> String {
     match (before.trim(), after.trim()) {
-        ("", "") => short(key).to_owned(),
+        ("", "") => short(key),
         ("", unit) => format!("{} ({unit})", short(key)),
         ("drop", share) if share.starts_with('%') => "loss (%)".to_owned(),
         _ => format!("{before}…{after}"),
     }
 }
 
-/// What a metric is called without its unit, that unit, and how many of the metric's make one.
-fn metric_unit(metric: &str) -> (&str, &'static str, f64) {
-    let units = [("_gbps", "Gbit/s", 1.0), ("_us", "us", 1.0), ("_bytes", "KB", 1e3)];
-    let of = |(end, unit, size)| Some((metric.strip_suffix(end)?, unit, size));
-    units.into_iter().find_map(of).unwrap_or((metric, "", 1.0))
+/// What a metric is called without its unit, the unit that suits its largest value, and how many of
+/// the metric's make one.
+fn metric_unit(metric: &str, largest: f64) -> (&str, (&'static str, f64)) {
+    match metric.rsplit_once('_') {
+        Some((name, "gbps")) => (name, ("Gbit/s", 1.0)),
+        Some((name, "us")) => (name, units::of_time(largest)),
+        Some((name, "bytes")) => (name, units::of_size(largest)),
+        _ => (metric, ("", 1.0)),
+    }
 }
 
-/// "goodput (Gbit/s)" for "goodput_gbps".
-fn metric_label(metric: &str) -> String {
-    let (name, unit, _) = metric_unit(metric);
-    let name = name.replace('_', " ").replacen('.', ": ", 1);
+/// "99th percentile of FCT (ms)" for "fct_p99", "victim: goodput (Gbit/s)" for "victim.goodput".
+fn metric_label(name: &str, unit: &str) -> String {
+    // A percentile may have a dot, and so may a workload's name.
+    let dots = name.match_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]));
+    let known = dots.rev().find_map(|(group, metric)| Some((group, spoken(metric)?)));
+    let label = match (spoken(name), known) {
+        (Some(own), _) => own,
+        (None, Some((group, own))) => format!("{group}: {own}"),
+        (None, None) => name.replace('_', " "),
+    };
     match unit {
-        "" => name,
-        unit => format!("{name} ({unit})"),
+        "" => label,
+        unit => format!("{label} ({unit})"),
     }
+}
+
+/// A metric, without its unit, in words; `None` if there is none of that name.
+fn spoken(name: &str) -> Option<String> {
+    let words = match name {
+        "flows" => "flows",
+        "finished" => "flows finished",
+        "failed" => "flows failed",
+        "unfinished" => "flows not finished",
+        "goodput" => "goodput",
+        "flow_goodput_mean" => "mean goodput of a flow",
+        "flow_goodput_min" => "least goodput of a flow",
+        "flow_goodput_max" => "greatest goodput of a flow",
+        "jain" => "Jain's fairness index",
+        "retransmitted" => "packets sent again",
+        "queue_max" => "longest queue",
+        "queue_mean" => "mean queue",
+        "pfc_pauses" => "PFC pauses, all ports",
+        "pfc_paused" => "time paused by PFC, all ports",
+        "marked" => "packets marked",
+        "dropped" => "packets dropped",
+        "struck" => "frames struck by faults",
+        "ended" => "time simulated",
+        "hops" => "frames handed to links",
+        _ => {
+            let (of, part) = name.split_once('_')?;
+            let of = match of {
+                "fct" => "FCT",
+                "slowdown" => "FCT slowdown",
+                "latency" => "message latency",
+                _ => return None,
+            };
+            return Some(match part {
+                "mean" => format!("mean {of}"),
+                "p50" => format!("median {of}"),
+                "max" => format!("longest {of}"),
+                "p95" | "p99" | "p99.9" => format!("{}th percentile of {of}", &part[1..]),
+                _ => return None,
+            });
+        }
+    };
+    Some(words.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
     use super::*;
+    use crate::config::Document;
+    use crate::report::Run;
+    use crate::report::summary::Metric;
 
     fn table(rows: &[(&str, &str, u64, f64)]) -> Table {
         let row = |(x, kind, seed, value): &(&str, &str, u64, f64)| Row {
@@ -189,6 +288,8 @@ mod tests {
                 .into(),
             seed: *seed,
             metrics: [("jain".to_owned(), Some(*value))].into(),
+            at_least: BTreeMap::new(),
+            warnings: Vec::new(),
         };
         Table {
             name: "t".to_owned(),
@@ -209,10 +310,20 @@ mod tests {
         let chart = table.chart(Some("jain"), None).unwrap();
         assert_eq!(chart.x.label, "loss (%)");
         assert_eq!(chart.x.scale, Scale::Log);
-        assert_eq!(chart.series[0].name, "kind = p");
+        assert_eq!(chart.series[0].name, "p");
         assert_eq!(chart.series[0].points, [(0.01, 2.0), (5.0, 5.0)]);
         assert_eq!(chart.series[0].range, [(1.0, 3.0), (5.0, 5.0)]);
         assert_eq!(chart.series[1].points, [(5.0, 7.0)]);
+    }
+
+    #[test]
+    fn a_run_whose_flows_had_not_finished_draws_what_is_known_and_not_nothing() {
+        let mut table = table(&[("1", "p", 1, 4.0), ("1", "p", 2, 0.0), ("2", "p", 1, 5.0)]);
+        table.rows[1].metrics = [("jain".to_owned(), None)].into();
+        table.rows[1].at_least = [("jain".to_owned(), 20.0)].into();
+        let chart = table.chart(Some("jain"), None).unwrap();
+        assert_eq!(chart.series[0].points, [(1.0, 12.0), (2.0, 5.0)]);
+        assert_eq!(chart.series[0].at_least, [true, false]);
     }
 
     #[test]
@@ -225,11 +336,53 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_shown_with_their_units() {
-        assert_eq!(metric_label("goodput_gbps"), "goodput (Gbit/s)");
-        assert_eq!(metric_label("victim.fct_p99_us"), "victim: fct p99 (us)");
-        assert_eq!(metric_label("queue_mean_bytes"), "queue mean (KB)");
-        assert_eq!(metric_label("jain"), "jain");
+    fn metrics_are_shown_in_words_with_units_that_suit_them() {
+        let label = |metric, largest| {
+            let (name, (unit, _)) = metric_unit(metric, largest);
+            metric_label(name, unit)
+        };
+        assert_eq!(label("goodput_gbps", 1e9), "goodput (Gbit/s)");
+        assert_eq!(label("victim.fct_p99_us", 5.0), "victim: 99th percentile of FCT (us)");
+        assert_eq!(
+            label("a.b.latency_p99.9_us", 5e3),
+            "a.b: 99.9th percentile of message latency (ms)"
+        );
+        assert_eq!(label("pfc_paused_us", 1.5e6), "time paused by PFC, all ports (ms)");
+        assert_eq!(label("queue_mean_bytes", 3e6), "mean queue (MB)");
+        assert_eq!(label("dropped", 3e6), "packets dropped");
+        assert_eq!(label("slowdown_max", 3.0), "longest FCT slowdown");
+    }
+
+    /// Those of every run, so that none is drawn by its raw name.
+    #[test]
+    fn every_metric_has_words() {
+        let text =
+            "[topology]\nkind = \"star\"\nhosts = 2\n[[workload]]\nkind = \"incast\"\nsize = 1";
+        let document = Document::parse(Path::new("small.toml"), text).unwrap();
+        let experiment = document.experiment().unwrap();
+        let outcome = crate::run(&experiment.plan, &mut |_| {}).unwrap();
+        let run = Run { name: "small", set: &[], experiment: &experiment, outcome: &outcome };
+        let metrics = run.summary().metrics();
+        assert!(metrics.len() > 30);
+        for Metric { name, .. } in metrics {
+            assert!(spoken(metric_unit(&name, 1.0).0).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_that_say_what_they_are_stand_alone_in_the_legend() {
+        for (key, value, name) in [
+            ("host.congestion", "dcqcn", "dcqcn"),
+            ("host.congestion", "none", "no congestion control"),
+            ("host.loss_recovery", "go-back-n", "go-back-n"),
+            ("switch.pfc.enabled", "true", "PFC"),
+            ("switch.pfc.enabled", "false", "no PFC"),
+            ("workload.incast.senders", "4", "senders = 4"),
+            ("congestion.dcqcn.rpg_ai_rate", "40", "rpg_ai_rate = 40"),
+            ("topology.hosts-per-leaf", "4 to 5", "hosts per leaf = 4 to 5"),
+        ] {
+            assert_eq!(value_name(key, value), name);
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use serde::Serialize;
 use crate::config::{ConfigError, Document, Experiment, Setting};
 use crate::outcome::Outcome;
 use crate::report::csv::field;
-use crate::report::{Run, write_json};
+use crate::report::summary::Metric;
+use crate::report::{Run, warnings, write_json};
 
 /// The most runs of a sweep.
 pub const MAX_RUNS: usize = 100_000;
@@ -40,6 +41,12 @@ pub struct Row {
     pub seed: u64,
     /// What came out, by name; see [`Summary::metrics`](crate::report::Summary::metrics).
     pub metrics: BTreeMap<String, Option<f64>>,
+    /// What those are at least that are not known, since flows had not finished.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_least: BTreeMap<String, f64>,
+    /// What makes figures of the run say less than they seem to.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// All rows, as `sweep.json` has them.
@@ -184,14 +191,18 @@ impl Sweep {
         let outcome = simulate(&experiment).map_err(|error| {
             SweepError::Run(settings.iter().map(Setting::to_string).collect(), error)
         })?;
-        let summary = Run { name, set: &[], experiment: &experiment, outcome: &outcome }.summary();
+        let run = Run { name, set: &[], experiment: &experiment, outcome: &outcome };
+        let summary = run.summary();
         let metrics = summary.metrics();
-        let names = metrics.iter().map(|(name, _)| name.clone()).collect();
+        let names = metrics.iter().map(|metric| metric.name.clone()).collect();
+        let bound = |metric: &Metric| Some((metric.name.clone(), metric.at_least?));
         let axes = settings.into_iter().take(self.axes.len());
         let row = Row {
             set: axes.map(|setting| (setting.key, setting.value)).collect(),
             seed: experiment.plan.seed,
-            metrics: metrics.into_iter().collect(),
+            at_least: metrics.iter().filter_map(bound).collect(),
+            metrics: metrics.into_iter().map(|metric| (metric.name, metric.value)).collect(),
+            warnings: warnings(&run, &summary),
         };
         Ok((row, names))
     }
@@ -209,6 +220,14 @@ impl Sweep {
             metrics,
             rows: rows.into_iter().map(|(row, _)| row).collect(),
         }
+    }
+}
+
+impl Row {
+    /// A metric, or what it is at least, and whether it is that.
+    pub fn known(&self, metric: &str) -> Option<(f64, bool)> {
+        let value = self.metrics.get(metric).copied().flatten().map(|value| (value, false));
+        value.or_else(|| self.at_least.get(metric).map(|value| (*value, true)))
     }
 }
 

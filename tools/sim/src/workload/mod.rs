@@ -249,6 +249,7 @@ impl Maker<'_> {
                 start,
                 message,
                 messages,
+                is_endless: matches!(self.keys.size, Some(Amount::Endless)),
                 depth,
                 gap: self.keys.gap.unwrap_or_default().0,
                 verb,
