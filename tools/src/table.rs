@@ -10,9 +10,11 @@ const HEADER_LINE: TableStyle = TableStyle::new().header_separator(LineStyle::no
 
 /// A table without rows, with a line below the header and as wide as the terminal if
 /// `is_terminal`.
-pub fn empty_table<const N: usize>(titles: [&str; N], is_terminal: bool) -> Table {
+pub fn empty_table<'t>(titles: impl IntoIterator<Item = &'t str>, is_terminal: bool) -> Table {
     let mut table = Table::new();
-    table.set_header(titles.map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    table.set_header(
+        titles.into_iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)),
+    );
     match is_terminal {
         true => {
             table.load_style(HEADER_LINE);

@@ -66,7 +66,7 @@ impl Document {
                 .into_iter()
                 .map(|(key, values)| (key, values.iter().map(text).collect()))
                 .collect(),
-            plot: sweep.plot,
+            plot: sweep.plot.0,
             against: sweep.against,
         }))
     }
@@ -105,7 +105,7 @@ fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Proble
         flows,
         faults: faults(keys, &network)?,
         until,
-        captures: captures(&keys.capture, &network)?,
+        captures: captures(&keys.capture.0, &network)?,
     };
     Ok(Experiment { plan, network, warmup })
 }

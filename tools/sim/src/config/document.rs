@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::error::{ConfigError, Place, Problem};
 use super::schema::File;
+use crate::near::did_you_mean;
 
 /// A file is shorter than so many bytes.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
@@ -82,6 +83,23 @@ impl Document {
     /// Sets a key. Whether it and its value are right is found out by [`Document::experiment`].
     pub fn set(&mut self, setting: Setting) {
         self.settings.push(setting);
+    }
+
+    /// A key with numbers instead of the names of workloads, such as `workload[0].size` for
+    /// `workload.incast.size`: two keys that mean the same are the same then. One that is wrong
+    /// stays as it is.
+    pub fn full_key(&self, key: &str) -> String {
+        let parts: Vec<&str> = key.split('.').collect();
+        let full = self.tree().ok().and_then(|tree| full_key(tree.table.get_ref(), &parts));
+        full.unwrap_or_else(|| key.to_owned())
+    }
+
+    /// What is wrong with a key of the file.
+    pub(crate) fn wrong(&self, key: &str, message: &str) -> ConfigError {
+        match self.tree() {
+            Ok(tree) => tree.locate(Problem::new(key, message)),
+            Err(error) => error,
+        }
     }
 
     /// The file with the settings in it.
@@ -276,20 +294,65 @@ fn insert<'d>(
     match inner.get_mut() {
         DeValue::Table(inner) => insert(inner, rest, value),
         DeValue::Array(items) => {
-            let names: Vec<String> = items.iter().map(|item| name_of(item.get_ref())).collect();
-            let index = rest[0].parse::<usize>().ok().filter(|index| *index < names.len());
-            let index = index.or_else(|| names.iter().position(|name| name == rest[0]));
-            match index.and_then(|index| items.get_mut(index)).map(Spanned::get_mut) {
-                Some(DeValue::Table(inner)) => insert(inner, &rest[1..], value),
-                _ => Err(format!(
-                    "no '{}' in {first}: expected a number below {}, or a name of {names:?}",
-                    rest[0],
-                    names.len()
-                )),
+            match element(items, rest[0]).and_then(|index| items.get_mut(index)) {
+                Some(item) => match item.get_mut() {
+                    DeValue::Table(inner) => insert(inner, &rest[1..], value),
+                    _ => Err(format!("'{first}.{}' is no table", rest[0])),
+                },
+                None => Err(no_element(first, rest[0], &names_of(items))),
             }
         }
         _ => Err(format!("'{first}' is no table")),
     }
+}
+
+/// Why an array of tables has no element of this name, or number.
+fn no_element(array: &str, name: &str, names: &[String]) -> String {
+    let most = match names.len() {
+        0 => return format!("no '{name}' in {array}: there is none in it"),
+        1 => "0".to_owned(),
+        count => format!("a number from 0 to {}", count - 1),
+    };
+    let names: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let or_name = match names.is_empty() {
+        true => String::new(),
+        false => format!(", or a name: {}", names.join(", ")),
+    };
+    format!("no '{name}' in {array}: {}expected {most}{or_name}", did_you_mean(name, &names))
+}
+
+/// Which element of an array of tables is meant by its number or its name.
+fn element(items: &[Spanned<DeValue<'_>>], name: &str) -> Option<usize> {
+    let number = name.parse::<usize>().ok().filter(|number| *number < items.len());
+    number.or_else(|| names_of(items).iter().position(|own| own == name))
+}
+
+fn names_of(items: &[Spanned<DeValue<'_>>]) -> Vec<String> {
+    items.iter().map(|item| name_of(item.get_ref())).collect()
+}
+
+/// The key that `parts` lead to, with the numbers of elements.
+fn full_key(table: &DeTable<'_>, parts: &[&str]) -> Option<String> {
+    let mut full = String::new();
+    let mut place = Some(table);
+    let mut parts = parts.iter();
+    while let Some(part) = parts.next() {
+        full = if full.is_empty() { (*part).to_owned() } else { format!("{full}.{part}") };
+        place = match place.and_then(|table| table.get(*part)).map(Spanned::get_ref) {
+            Some(DeValue::Table(inner)) => Some(inner),
+            Some(DeValue::Array(items)) => match parts.next() {
+                None => None,
+                Some(name) => {
+                    let index = element(items, name)?;
+                    full = format!("{full}[{index}]");
+                    items.get(index)?.get_ref().as_table()
+                }
+            },
+            _ => None,
+        };
+    }
+    Some(full)
 }
 
 /// The `name` of a table, or its `kind`.

@@ -36,8 +36,8 @@ pub struct SweepSpec {
     pub seeds: Option<u64>,
     /// Keys, and the values each takes in turn, as [`Setting`]s have them.
     pub axes: Vec<(String, Vec<String>)>,
-    /// The metric to be drawn.
-    pub plot: Option<String>,
+    /// The metrics to be drawn.
+    pub plot: Vec<String>,
     /// The key it is drawn against.
     pub against: Option<String>,
 }

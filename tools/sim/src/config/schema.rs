@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::error::Problem;
-use super::units::{Amount, Hosts, Rate, Share, Size, Time};
+use super::units::{Amount, Hosts, OneOrMany, Rate, Share, Size, Time};
 
 /// The file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -15,7 +15,7 @@ pub(crate) struct File {
     pub duration: Option<Time>,
     pub warmup: Option<Time>,
     pub sample: Option<Time>,
-    pub capture: Vec<String>,
+    pub capture: OneOrMany,
     pub topology: TopologyKeys,
     pub switch: SwitchKeys,
     pub host: HostKeys,
@@ -150,7 +150,7 @@ pub(crate) struct FaultKeys {
 pub(crate) struct SweepKeys {
     pub seeds: Option<u64>,
     pub set: BTreeMap<String, Vec<toml::Value>>,
-    pub plot: Option<String>,
+    pub plot: OneOrMany,
     pub against: Option<String>,
 }
 

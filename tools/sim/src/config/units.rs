@@ -40,6 +40,10 @@ pub enum Hosts {
     Ranges(Vec<RangeInclusive<usize>>),
 }
 
+/// Names: one, or an array of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OneOrMany(pub Vec<String>);
+
 const TIMES: &[(&str, u64)] = &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 const SIZES: &[(&str, u64)] = &[
@@ -286,6 +290,35 @@ impl<'de> Visitor<'de> for HostsVisitor {
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hosts, D::Error> {
         from.deserialize_any(HostsVisitor)
+    }
+}
+
+/// Reads [`OneOrMany`].
+struct NamesVisitor;
+
+impl<'de> Visitor<'de> for NamesVisitor {
+    type Value = OneOrMany;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name in quotes, or an array of them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMany, E> {
+        Ok(OneOrMany(vec![text.to_owned()]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = items.next_element()? {
+            names.push(name);
+        }
+        Ok(OneOrMany(names))
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OneOrMany, D::Error> {
+        from.deserialize_any(NamesVisitor)
     }
 }
 
