@@ -116,7 +116,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         plot: arguments.plot.clone(),
         against: arguments.against.clone(),
     };
-    match request.task(&document)? {
+    let (task, notes) = request.task(&document)?;
+    for note in notes {
+        eprintln!("ferroce: note: {note}");
+    }
+    match task {
         Task::Run(experiment, document) => run_once(arguments, &document, &experiment),
         Task::Sweep(document, sweep, drawing) => run_sweep(arguments, &document, &sweep, &drawing),
     }

@@ -18,16 +18,16 @@ fn near<'n, S: AsRef<str>>(name: &str, names: &'n [S]) -> Vec<&'n str> {
     let wanted = folded(name);
     let ranked = names.iter().map(AsRef::as_ref).filter_map(|other| {
         let other_folded = folded(other);
+        let distance = strsim::osa_distance(&wanted, &other_folded);
         let rank = match () {
             () if wanted.is_empty() => return None,
             () if other_folded == wanted => 0,
-            () if other_folded.split(['_', '.']).any(|word| word == wanted) => 1,
-            () if wanted.len() > 1 && other_folded.contains(&wanted) => 2,
-            () if other_folded.len() > 2 && wanted.contains(&other_folded) => 2,
-            () => match strsim::osa_distance(&wanted, &other_folded) {
-                distance if distance <= (wanted.chars().count() / 3).max(1) => 2 + distance,
-                _ => return None,
-            },
+            () if other_folded.split('_').any(|word| word == wanted) => 1,
+            () if distance == 1 && wanted.len() > 2 => 2,
+            () if wanted.len() > 1 && other_folded.contains(&wanted) => 3,
+            () if other_folded.len() > 2 && wanted.contains(&other_folded) => 3,
+            () if distance <= (wanted.chars().count() / 3).max(1) => 3 + distance,
+            () => return None,
         };
         Some((rank, other))
     });

@@ -54,7 +54,8 @@ fn request(arguments: &str) -> Request {
 
 fn task(text: &str, arguments: &str) -> Result<Task, String> {
     let document = Document::parse(Path::new("x.toml"), text).unwrap();
-    request(arguments).task(&document).map_err(|error| error.to_string())
+    let task = request(arguments).task(&document).map_err(|error| error.to_string())?;
+    Ok(task.0)
 }
 
 fn sweep(text: &str, arguments: &str) -> (Sweep, Drawing) {
@@ -112,6 +113,7 @@ fn several_metrics_are_drawn_each_in_a_file() {
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_simulated() {
     let file = with_sweep();
+    let mut failures = Vec::new();
     for (arguments, parts) in [
         (
             "--plot p99",
@@ -144,8 +146,11 @@ fn what_cannot_be_is_refused_before_anything_is_simulated() {
         ("--set workload.outcast.qps=1", &["no 'outcast'", "did you mean incast?"]),
     ] {
         let error = task(&file, arguments).expect_err(arguments);
-        assert!(parts.iter().all(|part| error.contains(part)), "{arguments}: {error}");
+        if !parts.iter().all(|part| error.contains(part)) {
+            failures.push(format!("{arguments}: {error}"));
+        }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     for (arguments, part) in [
         ("--plot jain", "with --plot jain: nothing varies"),
         ("--against host.congestion", "--against host.congestion: nothing varies"),
@@ -170,9 +175,35 @@ fn what_cannot_be_is_refused_before_anything_is_simulated() {
 }
 
 #[test]
+fn what_has_no_effect_is_noted() {
+    let notes = |text: &str, arguments: &str| {
+        let document = Document::parse(Path::new("x.toml"), text).unwrap();
+        request(arguments).task(&document).unwrap().1
+    };
+    let swift = "[congestion.swift]\nai = 7\n";
+    let captured = format!("capture = 'h0'\n{FILE}");
+    for (text, arguments, note) in [
+        (format!("{FILE}{swift}"), "", "[congestion.swift] has no effect: no host uses it"),
+        (format!("{FILE}{swift}"), "--set host.congestion=none,dcqcn", "[congestion.swift] has"),
+        (captured.clone(), "--seeds 2", "capture has no effect: a sweep captures nothing"),
+    ] {
+        let notes = notes(&text, arguments);
+        assert!(notes.len() == 1 && notes[0].starts_with(note), "{arguments}: {notes:?}");
+    }
+    for (text, arguments) in [
+        (FILE.to_owned(), ""),
+        (format!("{FILE}{swift}"), "--set host.congestion=none,swift"),
+        (format!("{FILE}{swift}"), "--set host.congestion=swift"),
+        (captured, ""),
+    ] {
+        assert_eq!(notes(&text, arguments), Vec::<String>::new(), "{arguments}");
+    }
+}
+
+#[test]
 fn a_sweep_is_drawn_again_from_its_table() {
     let document = Document::parse(Path::new("x.toml"), &with_sweep()).unwrap();
-    let Ok(Task::Sweep(base, sweep, _)) = Request::default().task(&document) else { panic!() };
+    let Ok((Task::Sweep(base, sweep, _), _)) = Request::default().task(&document) else { panic!() };
     let simulate = |experiment: &ferroce_sim::config::Experiment| {
         ferroce_sim::run(&experiment.plan, &mut |_| {})
     };

@@ -13,7 +13,9 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::error::{ConfigError, Place, Problem};
 use super::schema::File;
+use super::words::in_words;
 use crate::near::did_you_mean;
+use crate::workload;
 
 /// A file is shorter than so many bytes.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
@@ -109,7 +111,13 @@ impl Document {
             file: path.clone(),
             place: error.span().map_or(Place::File, |span| Place::Line(line(text, span.start))),
             key: String::new(),
-            message: format!("not TOML: {}", error.message()),
+            message: not_toml(text, &error),
+        })?;
+        spell(table.get_mut(), "").map_err(|(key, span)| ConfigError {
+            file: path.clone(),
+            place: Place::Line(line(text, span.start)),
+            message: twice(&key),
+            key,
         })?;
         for (index, setting) in settings.iter().enumerate() {
             let at = text.len() + 1 + index;
@@ -118,8 +126,14 @@ impl Document {
                 Err(_) => DeValue::String(Cow::Borrowed(&setting.value)),
             };
             let parts: Vec<&str> = setting.key.split('.').collect();
-            let value = Spanned::new(at..at + 1, value);
-            insert(table.get_mut(), &parts, value).map_err(|message| ConfigError {
+            let mut value = Spanned::new(at..at + 1, value);
+            spell_value(&mut value, &setting.key).map_err(|(key, _)| ConfigError {
+                file: path.clone(),
+                place: Place::Setting(setting.to_string()),
+                message: twice(&key),
+                key,
+            })?;
+            insert(table.get_mut(), "", &parts, value).map_err(|message| ConfigError {
                 file: path.clone(),
                 place: Place::Setting(setting.to_string()),
                 key: setting.key.clone(),
@@ -150,8 +164,8 @@ impl<'d> Tree<'d> {
             ConfigError {
                 file: self.path.to_owned(),
                 place,
+                message: in_words(error.message(), &key),
                 key,
-                message: error.message().to_owned(),
             }
         })
     }
@@ -240,10 +254,7 @@ fn line(text: &str, at: usize) -> usize {
 /// Calls `each` with every key and the places of its name and its value.
 fn visit(table: &DeTable<'_>, prefix: &str, each: &mut dyn FnMut(&str, Range<usize>)) {
     for (key, value) in table {
-        let name = match prefix {
-            "" => key.get_ref().to_string(),
-            _ => format!("{prefix}.{}", key.get_ref()),
-        };
+        let name = join(prefix, key.get_ref());
         each(&name, key.span());
         visit_value(value, &name, each);
     }
@@ -270,39 +281,108 @@ fn visit_value(value: &Spanned<DeValue<'_>>, name: &str, each: &mut dyn FnMut(&s
     }
 }
 
-/// Puts a value where `parts` lead to.
+/// Puts a value where `parts` lead to from the table at `path`.
 fn insert<'d>(
     table: &mut DeTable<'d>,
+    path: &str,
     parts: &[&'d str],
     value: Spanned<DeValue<'d>>,
 ) -> Result<(), String> {
     let Some((first, rest)) = parts.split_first().filter(|(first, _)| !first.is_empty()) else {
         return Err("expected a key such as switch.pfc.enabled".to_owned());
     };
+    let name = spelling(path, first);
+    let path = join(path, &name);
     if rest.is_empty() {
-        table.remove(*first);
-        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), value);
+        table.remove(&*name);
+        table.insert(Spanned::new(value.span(), name), value);
         return Ok(());
     }
-    if !table.contains_key(*first) {
+    if !table.contains_key(&*name) {
         let empty = Spanned::new(value.span(), DeValue::Table(DeTable::new()));
-        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), empty);
+        table.insert(Spanned::new(value.span(), name.clone()), empty);
     }
-    let Some(inner) = table.get_mut(*first) else {
+    let Some(inner) = table.get_mut(&*name) else {
         return Err(format!("no '{first}'"));
     };
     match inner.get_mut() {
-        DeValue::Table(inner) => insert(inner, rest, value),
+        DeValue::Table(inner) => insert(inner, &path, rest, value),
         DeValue::Array(items) => {
             match element(items, rest[0]).and_then(|index| items.get_mut(index)) {
                 Some(item) => match item.get_mut() {
-                    DeValue::Table(inner) => insert(inner, &rest[1..], value),
+                    DeValue::Table(inner) => insert(inner, &path, &rest[1..], value),
                     _ => Err(format!("'{first}.{}' is no table", rest[0])),
                 },
                 None => Err(no_element(first, rest[0], &names_of(items))),
             }
         }
         _ => Err(format!("'{first}' is no table")),
+    }
+}
+
+/// Why a text is no TOML.
+fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let place = error.span().and_then(|span| text.get(span));
+    match place.map(str::trim).filter(|place| !place.is_empty() && !place.contains('\n')) {
+        Some(key) if message == "duplicate key" => {
+            format!("not TOML: '{key}' is there already: expected each key and table once")
+        }
+        _ => format!("not TOML: {message}"),
+    }
+}
+
+/// The spelling under which a key of the table at `path` is known: with `_` for `-`, but where keys
+/// are names.
+fn spelling<'d>(path: &str, key: &'d str) -> Cow<'d, str> {
+    match key.contains('-') && !has_names(path) {
+        true => Cow::Owned(key.replace('-', "_")),
+        false => Cow::Borrowed(key),
+    }
+}
+
+/// Whether the keys of this table are names that somebody has given.
+fn has_names(table: &str) -> bool {
+    matches!(table, "sweep.set" | "switch.at" | "host.classes" | "congestion")
+}
+
+/// Spells all keys with `_`, as they are known. Answers with one that is there twice then.
+fn spell(table: &mut DeTable<'_>, path: &str) -> Result<(), (String, Range<usize>)> {
+    let other = |key: &str| key.contains('-') && !has_names(path);
+    let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    for key in keys.into_iter().filter(|key| other(key)) {
+        let Some((name, value)) = table.remove_entry(key.as_str()) else { continue };
+        let right = key.replace('-', "_");
+        if table.contains_key(right.as_str()) {
+            return Err((join(path, &right), name.span()));
+        }
+        table.insert(Spanned::new(name.span(), Cow::Owned(right)), value);
+    }
+    let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    for key in keys {
+        if let Some(value) = table.get_mut(key.as_str()) {
+            spell_value(value, &join(path, &key))?;
+        }
+    }
+    Ok(())
+}
+
+fn spell_value(value: &mut Spanned<DeValue<'_>>, path: &str) -> Result<(), (String, Range<usize>)> {
+    match value.get_mut() {
+        DeValue::Table(inner) => spell(inner, path),
+        DeValue::Array(items) => items.iter_mut().try_for_each(|item| spell_value(item, path)),
+        _ => Ok(()),
+    }
+}
+
+fn twice(key: &str) -> String {
+    format!("'{key}' is there already: - and _ are alike in keys")
+}
+
+fn join(path: &str, key: &str) -> String {
+    match path {
+        "" => key.to_owned(),
+        _ => format!("{path}.{key}"),
     }
 }
 
@@ -325,11 +405,20 @@ fn no_element(array: &str, name: &str, names: &[String]) -> String {
 /// Which element of an array of tables is meant by its number or its name.
 fn element(items: &[Spanned<DeValue<'_>>], name: &str) -> Option<usize> {
     let number = name.parse::<usize>().ok().filter(|number| *number < items.len());
-    number.or_else(|| names_of(items).iter().position(|own| own == name))
+    let names = names_of(items);
+    let alike = |own: &String| own.replace('-', "_") == name.replace('-', "_");
+    number
+        .or_else(|| names.iter().position(|own| own == name))
+        .or_else(|| names.iter().position(alike).filter(|_| !name.is_empty()))
 }
 
+/// What elements of an array of tables are called, as reports call them.
 fn names_of(items: &[Spanned<DeValue<'_>>]) -> Vec<String> {
-    items.iter().map(|item| name_of(item.get_ref())).collect()
+    let text = |item: &Spanned<DeValue<'_>>, key: &str| {
+        item.get_ref().get(key).and_then(|name| name.get_ref().as_str()).map(str::to_owned)
+    };
+    let given: Vec<_> = items.iter().map(|item| (text(item, "name"), text(item, "kind"))).collect();
+    workload::names(&given)
 }
 
 /// The key that `parts` lead to, with the numbers of elements.
@@ -338,8 +427,9 @@ fn full_key(table: &DeTable<'_>, parts: &[&str]) -> Option<String> {
     let mut place = Some(table);
     let mut parts = parts.iter();
     while let Some(part) = parts.next() {
-        full = if full.is_empty() { (*part).to_owned() } else { format!("{full}.{part}") };
-        place = match place.and_then(|table| table.get(*part)).map(Spanned::get_ref) {
+        let part = spelling(&full, part);
+        full = join(&full, &part);
+        place = match place.and_then(|table| table.get(&*part)).map(Spanned::get_ref) {
             Some(DeValue::Table(inner)) => Some(inner),
             Some(DeValue::Array(items)) => match parts.next() {
                 None => None,
@@ -353,10 +443,4 @@ fn full_key(table: &DeTable<'_>, parts: &[&str]) -> Option<String> {
         };
     }
     Some(full)
-}
-
-/// The `name` of a table, or its `kind`.
-fn name_of(value: &DeValue<'_>) -> String {
-    let name = value.get("name").or_else(|| value.get("kind"));
-    name.and_then(|name| name.get_ref().as_str()).unwrap_or_default().to_owned()
 }

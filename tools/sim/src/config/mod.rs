@@ -11,6 +11,7 @@ mod networks;
 pub(crate) mod schema;
 mod switches;
 pub(crate) mod units;
+mod words;
 
 use crate::plan::Plan;
 use crate::topology::Network;
@@ -27,6 +28,8 @@ pub struct Experiment {
     pub network: Network,
     /// Rates and means are taken from here on, in nanoseconds.
     pub warmup: u64,
+    /// What is right, and may not be meant.
+    pub notes: Vec<String>,
 }
 
 /// What a file says of a sweep.

@@ -46,12 +46,12 @@ pub struct Drawing {
 }
 
 impl Request {
-    /// What the file and the command line together ask for. All of it is right: every combination,
-    /// metrics, keys.
+    /// What the file and the command line together ask for, and notes of what may not be meant. All
+    /// of it is right: every combination, metrics, keys.
     ///
     /// # Errors
     /// For the first that is wrong, or that contradicts another.
-    pub fn task(&self, file: &Document) -> Result<Task, ConfigError> {
+    pub fn task(&self, file: &Document) -> Result<(Task, Vec<String>), ConfigError> {
         let mut document = file.clone();
         let mut axes = Vec::new();
         let mut listed = None;
@@ -85,9 +85,10 @@ impl Request {
             return self.single(document, sweep.seeds[0], has_spec);
         }
         let keys: Vec<String> = sweep.axes.iter().map(|(key, _)| key.clone()).collect();
-        let names = metric_names(&document, &sweep)?;
+        let (names, mut notes) = metric_names(&document, &sweep)?;
+        notes.extend(unused(&document, &sweep.axes)?);
         let drawing = self.drawing(&document, &spec, &names, &keys)?;
-        Ok(Task::Sweep(document, sweep, drawing))
+        Ok((Task::Sweep(document, sweep, drawing), notes))
     }
 
     /// One run. What is asked for of sweeps alone is not ignored.
@@ -96,7 +97,7 @@ impl Request {
         mut document: Document,
         seed: u64,
         has_spec: bool,
-    ) -> Result<Task, ConfigError> {
+    ) -> Result<(Task, Vec<String>), ConfigError> {
         let asked = match (self.plot.first(), &self.against) {
             (Some(metric), _) => Some(format!("--plot {metric}")),
             (None, Some(key)) => Some(format!("--against {key}")),
@@ -112,7 +113,10 @@ impl Request {
         if document.seed()? != seed {
             document.set(Setting { key: "seed".to_owned(), value: seed.to_string() });
         }
-        Ok(Task::Run(Box::new(document.experiment()?), document))
+        let experiment = document.experiment()?;
+        let mut notes = experiment.notes.clone();
+        notes.extend(unused(&document, &[])?);
+        Ok((Task::Run(Box::new(experiment), document), notes))
     }
 
     /// No key is set twice, whatever it is called.
@@ -318,12 +322,34 @@ fn check_axes(document: &Document, sweep: &Sweep) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The names of all metrics that runs of the sweep have. Every combination is checked for that.
-fn metric_names(document: &Document, sweep: &Sweep) -> Result<Vec<String>, ConfigError> {
+/// Notes of parameters that no run uses.
+fn unused(document: &Document, axes: &[(String, Vec<String>)]) -> Result<Vec<String>, ConfigError> {
+    let axis = axes.iter().find(|(key, _)| document.full_key(key) == "host.congestion");
+    let unused = document.unused_parameters(axis.map_or(&[], |(_, values)| values))?;
+    let note = |name: String| format!("[congestion.{name}] has no effect: no host uses it");
+    Ok(unused.into_iter().map(note).collect())
+}
+
+/// The names of all metrics that runs of the sweep have, and notes of all combinations, each of
+/// which is checked for that.
+fn metric_names(
+    document: &Document,
+    sweep: &Sweep,
+) -> Result<(Vec<String>, Vec<String>), ConfigError> {
     let mut names = Vec::<String>::new();
+    let mut notes = Vec::<String>::new();
     let mut seen = Vec::<BTreeSet<String>>::new();
     sweep
-        .each_combination(document, |experiment| {
+        .each_combination(document, |mut experiment| {
+            if !experiment.plan.captures.is_empty() {
+                let note = "capture has no effect: a sweep captures nothing".to_owned();
+                experiment.notes.push(note);
+            }
+            for note in &experiment.notes {
+                if !notes.contains(note) {
+                    notes.push(note.clone());
+                }
+            }
             let workloads = experiment.plan.flows.iter().map(|flow| flow.group.clone()).collect();
             if seen.contains(&workloads) {
                 return;
@@ -346,5 +372,5 @@ fn metric_names(document: &Document, sweep: &Sweep) -> Result<Vec<String>, Confi
             SweepError::Config(error) => error,
             error => document.wrong("sweep", &error.to_string()),
         })?;
-    Ok(names)
+    Ok((names, notes))
 }
