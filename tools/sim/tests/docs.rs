@@ -144,8 +144,8 @@ fn errors_name_file_line_key_and_what_would_be_right() {
         ("size = \"1 MiB\"", "", &["x.toml:5: workload[0].size: missing"]),
         (
             "incast",
-            "outcast",
-            &["x.toml:6: workload[0].kind: no kind 'outcast': did you mean incast?"],
+            "incats",
+            &["x.toml:6: workload[0].kind: no kind 'incats': did you mean incast?"],
         ),
         (
             "[[workload]]",
@@ -284,6 +284,7 @@ fn errors_of_settings_name_the_setting() {
         ("workload.3.to", "0", "workload.3.to: no '3' in workload: expected 0, or a name: incast"),
         ("host.congestion", "swift,beta=5", "parameters stand in [congestion.NAME]"),
         ("seed.x", "0", "seed.x: 'seed' is no table"),
+        ("workload", "[[1]]", "workload[0]: expected a table, [[workload]] in double"),
         ("", "0", "expected a key such as switch.pfc.enabled"),
     ] {
         assert!(error(key, value).contains(right), "{key}: {}", error(key, value));

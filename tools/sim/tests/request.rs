@@ -143,7 +143,7 @@ fn what_cannot_be_is_refused_before_anything_is_simulated() {
         ("--set workload.0.qps=1,1", &["workload.0.qps: a value is there twice"]),
         ("--set capture=h0,h1", &["capture: cannot vary"]),
         ("--set workload.0.senders=1,9", &["with workload.0.senders=9:", "expected at most 4"]),
-        ("--set workload.outcast.qps=1", &["no 'outcast'", "did you mean incast?"]),
+        ("--set workload.incats.qps=1", &["no 'incats'", "did you mean incast?"]),
     ] {
         let error = task(&file, arguments).expect_err(arguments);
         if !parts.iter().all(|part| error.contains(part)) {

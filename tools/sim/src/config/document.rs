@@ -156,6 +156,7 @@ pub(crate) struct Tree<'d> {
 impl<'d> Tree<'d> {
     /// The file's keys.
     pub(crate) fn keys(&self) -> Result<File, ConfigError> {
+        self.check_shape().map_err(|problem| self.locate(problem))?;
         File::deserialize(Deserializer::from(self.table.clone())).map_err(|error| {
             let (place, key) = match error.span() {
                 Some(span) => (self.place(span.start), self.key_at(&span)),
@@ -168,6 +169,25 @@ impl<'d> Tree<'d> {
                 key,
             }
         })
+    }
+
+    /// Whether tables are tables: an array would be taken for their values, in some order.
+    fn check_shape(&self) -> Result<(), Problem> {
+        for key in ["topology", "switch", "switch.ecn", "switch.pfc", "host", "sweep"] {
+            if let Some((_, DeValue::Array(_))) = self.find(key) {
+                let message =
+                    format!("is an array: expected one table, [{key}] in single brackets");
+                return Err(Problem::new(key, message));
+            }
+        }
+        for key in ["workload", "fault", "topology.link"] {
+            let Some((_, DeValue::Array(items))) = self.find(key) else { continue };
+            if let Some(index) = items.iter().position(|item| !item.get_ref().is_table()) {
+                let message = format!("expected a table, [[{key}]] in double brackets");
+                return Err(Problem::new(format!("{key}[{index}]"), message));
+            }
+        }
+        Ok(())
     }
 
     /// Keys that a table has, such as those of `workload[1]`.

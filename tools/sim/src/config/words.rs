@@ -43,12 +43,7 @@ fn wrong_value(found: &str, expected: &str, key: &str) -> String {
             _ => format!("an array: {short} = [{value}]"),
         },
         "a map" => format!("a table, [{key}]"),
-        _ if expected.starts_with("struct ") => match found {
-            "sequence" => {
-                return format!("is an array: expected one table, [{key}] in single brackets");
-            }
-            _ => format!("a table, [{key}]"),
-        },
+        _ if expected.starts_with("struct ") => format!("a table, [{key}]"),
         "a string" => "a text in quotes".to_owned(),
         "a boolean" => "true or false".to_owned(),
         "f64" => "a number".to_owned(),
