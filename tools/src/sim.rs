@@ -180,16 +180,27 @@ fn run_once(arguments: &Arguments, document: &Document, experiment: &Experiment)
     }
     .context("cannot write")?;
     // Apart from the figures: these alone depend on the machine.
+    let per_hop = took.as_secs_f64() * 1e6 / outcome.hops.max(1) as f64;
     eprintln!(
-        "{:.3} ms simulated in {:.2} s, 1 : {:.0}; {} frames, {:.2} us each; see {}",
-        outcome.ended as f64 / 1e6,
-        took.as_secs_f64(),
-        took.as_secs_f64() * 1e9 / outcome.ended.max(1) as f64,
+        "{}; {} hops of frames, {per_hop:.2} us of real time each; see {}",
+        pace(outcome.ended, took.as_secs_f64()),
         outcome.hops,
-        took.as_secs_f64() * 1e6 / outcome.hops.max(1) as f64,
         folder.path().display()
     );
     Ok(())
+}
+
+/// How long so many simulated nanoseconds took.
+fn pace(simulated: u64, seconds: f64) -> String {
+    let times = seconds * 1e9 / simulated.max(1) as f64;
+    let (times, compared) = match times < 1.0 {
+        true => (1.0 / times.max(f64::MIN_POSITIVE), "faster"),
+        false => (times, "slower"),
+    };
+    format!(
+        "{:.3} ms simulated in {seconds:.2} s, {times:.0} times {compared} than real time",
+        simulated as f64 / 1e6
+    )
 }
 
 /// On a terminal, a bar on stderr; elsewhere none.
@@ -353,10 +364,9 @@ fn run_sweep(
     .context("cannot write")?;
     let simulated = simulated.into_inner().unwrap_or_else(|lock| lock.into_inner());
     eprintln!(
-        "{} runs, {:.3} ms simulated in {took:.2} s, 1 : {:.0}; see {}",
+        "{} runs, {}; see {}",
         table.rows.len(),
-        simulated as f64 / 1e6,
-        took * 1e9 / simulated.max(1) as f64,
+        pace(simulated, took),
         folder.path().display()
     );
     Ok(())

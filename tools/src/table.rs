@@ -18,7 +18,11 @@ pub fn empty_table<'t>(titles: impl IntoIterator<Item = &'t str>, is_terminal: b
     match is_terminal {
         true => {
             table.load_style(HEADER_LINE);
-            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_content_arrangement(match table.width() {
+                // A terminal that nobody has told its size.
+                Some(0) => ContentArrangement::Disabled,
+                _ => ContentArrangement::Dynamic,
+            });
             table.enforce_styling();
         }
         false => {
