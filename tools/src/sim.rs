@@ -198,7 +198,7 @@ fn pace(simulated: u64, seconds: f64) -> String {
         false => (times, "slower"),
     };
     format!(
-        "{:.3} ms simulated in {seconds:.2} s, {times:.0} times {compared} than real time",
+        "{:.3} ms simulated in {seconds:.2} s, {times:.1} times {compared} than real time",
         simulated as f64 / 1e6
     )
 }
