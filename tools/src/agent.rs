@@ -1,5 +1,6 @@
 //! `ferroce conform-agent`.
 
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
@@ -39,7 +40,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         device: arguments.device.clone(),
         gid_index: arguments.gid_index,
     };
-    let ready = |address: SocketAddr, device: &str| println!("{device} listens at {address}");
+    let ready = |address: SocketAddr, device: &str| {
+        // Nobody may be there to be told.
+        let _ = writeln!(io::stdout(), "{device} listens at {address}");
+    };
     match ferroce_agent::serve(&options, ready) {
         Ok(never) => match never {},
         Err(error) => Err(error.into()),

@@ -25,6 +25,7 @@ pub mod install;
 pub mod ladder;
 pub mod link;
 pub mod mad;
+pub mod output;
 pub mod packet;
 pub mod ports;
 pub mod run;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use ferroce_tools::decode::{self, Outcome};
+use ferroce_tools::output::reader_is_gone;
 use ferroce_tools::{
     agent, config, conform, demo, devices, env, install, ports, run, sim, stat, up,
 };
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Violations) => ExitCode::from(1),
+        Err(error) if reader_is_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ferroce: {error:#}");
             ExitCode::from(2)

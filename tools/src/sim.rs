@@ -1,6 +1,7 @@
 //! `ferroce sim`: a network on a virtual clock, from a file; its figures on the terminal, the rest
 //! in a folder.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,14 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use ferroce_sim::config::{Document, Experiment, Setting, SweepSpec};
+use anyhow::{Context, Result, anyhow, bail};
+use ferroce_sim::config::{Document, Experiment, Setting};
 use ferroce_sim::plan::{Ecn, Node, Pfc, Switch};
 use ferroce_sim::plot::Chart;
 use ferroce_sim::report::stats::{Spread, Times};
 use ferroce_sim::report::summary::{Group, Summary};
 use ferroce_sim::report::{Folder, Run, warnings, write_json};
-use ferroce_sim::sweep::{self, Row, Sweep, Table};
+use ferroce_sim::sweep::{self, Drawing, Request, Row, Sweep, Table, Task};
 use ferroce_sim::{Outcome, SimError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -27,6 +28,7 @@ Examples:
   ferroce sim docs/sim/two-flows.toml
   ferroce sim docs/sim/incast.toml --set host.congestion=dcqcn --set switch.pfc.enabled=false
   ferroce sim docs/sim/incast.toml --set workload.0.senders=2,4,8,16,32 --seeds 5 --plot jain
+  ferroce sim docs/sim/incast.toml --replot --plot goodput_gbps,fct_p99_us
   ferroce sim docs/sim/incast.toml --check    what would be simulated?
   ferroce sim docs/sim/two-flows.toml --json | jq .all.jain
 
@@ -34,14 +36,16 @@ docs/sim.md describes the file, beginning with a tutorial. Hosts are the real
 transport, every packet its own; only links, switches and what programs do are
 modelled. The same file and seed give the same bytes.
 
---out is a folder, by default one named after the file in the working directory:
+--out is a new or empty folder, by default one named after the file in the working directory:
 flows.csv, ports.csv, samples.csv, summary.json, plots as SVG, captures as pcapng.
 
 --set changes a key of the file; an element of an array goes by its number or its
 name: workload.0.size, workload.victim.size. With several values (a,b,c), or
 --seeds, or [sweep] in the file, it is a sweep: every combination with every seed,
-in --jobs threads, a row each in sweep.csv and sweep.json, and sweep.svg, which
-draws a metric (--plot) against a key (--against).
+in --jobs threads, a row each in sweep.csv and sweep.json. --set of one value takes
+its key out of the sweep. sweep.svg draws a metric (--plot) against a key
+(--against); of several metrics, sweep-METRIC.svg each. --replot draws them again
+from the sweep.json that is there.
 
 Exit status: 0, or 2 if the file or an argument is wrong, the folder is there
 already (without --force), or something could not be read or written.";
@@ -59,7 +63,7 @@ pub struct Arguments {
     /// Write into the folder even if it is there already
     #[arg(long)]
     force: bool,
-    /// Set a key, or several values that it takes in turn
+    /// Set a key, or several values that it takes in turn; seed=1,2,3 are those seeds
     #[arg(long, value_name = "KEY=VALUE[,VALUE...]", value_parser = setting)]
     set: Vec<(String, Vec<String>)>,
     /// Seed, or the first one of a sweep
@@ -71,17 +75,20 @@ pub struct Arguments {
     /// Threads for a sweep [default: one for each processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Metric that a sweep draws [default: goodput_gbps]
-    #[arg(long, value_name = "METRIC")]
-    plot: Option<String>,
-    /// Key that a sweep draws it against [default: the one with most numbers]
+    /// Metric that a sweep draws, or several [default: that of the file, or goodput_gbps]
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    plot: Vec<String>,
+    /// Key that a sweep draws it against [default: that of the file, or the one with most numbers]
     #[arg(long, value_name = "KEY")]
     against: Option<String>,
+    /// Draw a sweep that is in the folder again, and simulate nothing
+    #[arg(long, conflicts_with_all = ["set", "seed", "seeds", "jobs", "force", "check"])]
+    replot: bool,
     /// Say what would be simulated, and do not
     #[arg(long)]
     check: bool,
     /// Write summary.json, or sweep.json, to standard output instead of a table
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["check", "replot"])]
     json: bool,
 }
 
@@ -101,25 +108,25 @@ fn setting(text: &str) -> Result<(String, Vec<String>), String> {
 ///
 /// If the file or an argument is wrong, or something cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut document = Document::read(&arguments.file)?;
-    if let Some(seed) = arguments.seed {
-        document.set(Setting { key: "seed".to_owned(), value: seed.to_string() });
+    let document = Document::read(&arguments.file)?;
+    if arguments.replot {
+        return replot(arguments, &document);
     }
-    let mut axes = Vec::new();
-    for (key, values) in &arguments.set {
-        match &values[..] {
-            [value] => document.set(Setting { key: key.clone(), value: value.clone() }),
-            _ => axes.push((key.clone(), values.clone())),
-        }
+    let request = Request {
+        set: arguments.set.clone(),
+        seed: arguments.seed,
+        seeds: arguments.seeds,
+        plot: arguments.plot.clone(),
+        against: arguments.against.clone(),
+    };
+    let (task, notes) = request.task(&document)?;
+    for note in notes {
+        eprintln!("ferroce: note: {note}");
     }
-    let spec = document.sweep()?;
-    if spec.is_none() && axes.is_empty() && arguments.seeds.is_none() {
-        if arguments.plot.is_some() || arguments.against.is_some() {
-            bail!("--plot and --against are for sweeps: give a --set several values, or --seeds");
-        }
-        return run_once(arguments, &document);
+    match task {
+        Task::Run(experiment, document) => run_once(arguments, &document, &experiment),
+        Task::Sweep(document, sweep, drawing) => run_sweep(arguments, &document, &sweep, &drawing),
     }
-    run_sweep(arguments, &document, spec.unwrap_or_default(), axes)
 }
 
 /// The name of the file, without its extension.
@@ -127,10 +134,15 @@ fn name_of(path: &Path) -> String {
     path.file_stem().map_or("sim".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
+/// Where the folder is, or will be.
+fn folder_path(arguments: &Arguments) -> PathBuf {
+    let default = || PathBuf::from(name_of(&arguments.file));
+    arguments.out.clone().unwrap_or_else(default)
+}
+
 /// The folder, which is made before the simulation: nobody waits for one in vain.
 fn folder(arguments: &Arguments) -> Result<Folder> {
-    let default = || PathBuf::from(name_of(&arguments.file));
-    let path = arguments.out.clone().unwrap_or_else(default);
+    let path = folder_path(arguments);
     match Folder::create(&path, arguments.force) {
         Ok(folder) => Ok(folder),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -143,10 +155,9 @@ fn folder(arguments: &Arguments) -> Result<Folder> {
     }
 }
 
-fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
-    let experiment = document.experiment()?;
+fn run_once(arguments: &Arguments, document: &Document, experiment: &Experiment) -> Result<()> {
     if arguments.check {
-        return show_experiment(&experiment).context("cannot write");
+        return show_experiment(experiment).context("cannot write");
     }
     let folder = folder(arguments)?;
     let bar = bar(experiment.plan.until, "{bar:40} {percent:>3} %  {msg}  {eta} left");
@@ -161,7 +172,7 @@ fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
     let took = begin.elapsed();
     let set: Vec<String> = document.settings().iter().map(Setting::to_string).collect();
     let name = name_of(&arguments.file);
-    let run = Run { name: &name, set: &set, experiment: &experiment, outcome: &outcome };
+    let run = Run { name: &name, set: &set, experiment, outcome: &outcome };
     let written = run.write(&folder);
     let summary =
         written.with_context(|| format!("cannot write into {}", folder.path().display()))?;
@@ -175,16 +186,27 @@ fn run_once(arguments: &Arguments, document: &Document) -> Result<()> {
         eprintln!("warning: {warning}");
     }
     // Apart from the figures: these alone depend on the machine.
+    let per_hop = took.as_secs_f64() * 1e6 / outcome.hops.max(1) as f64;
     eprintln!(
-        "{:.3} ms simulated in {:.2} s, 1 : {:.0}; {} frames, {:.2} us each; see {}",
-        outcome.ended as f64 / 1e6,
-        took.as_secs_f64(),
-        took.as_secs_f64() * 1e9 / outcome.ended.max(1) as f64,
+        "{}; {} hops of frames, {per_hop:.2} us of real time each; see {}",
+        pace(outcome.ended, took.as_secs_f64()),
         outcome.hops,
-        took.as_secs_f64() * 1e6 / outcome.hops.max(1) as f64,
         folder.path().display()
     );
     Ok(())
+}
+
+/// How long so many simulated nanoseconds took.
+fn pace(simulated: u64, seconds: f64) -> String {
+    let times = seconds * 1e9 / simulated.max(1) as f64;
+    let (times, compared) = match times < 1.0 {
+        true => (1.0 / times.max(f64::MIN_POSITIVE), "faster"),
+        false => (times, "slower"),
+    };
+    format!(
+        "{:.3} ms simulated in {seconds:.2} s, {times:.1} times {compared} than real time",
+        simulated as f64 / 1e6
+    )
 }
 
 /// On a terminal, a bar on stderr; elsewhere none.
@@ -344,21 +366,11 @@ fn group_row(group: &Group) -> [String; 11] {
 fn run_sweep(
     arguments: &Arguments,
     document: &Document,
-    spec: SweepSpec,
-    axes: Vec<(String, Vec<String>)>,
+    sweep: &Sweep,
+    drawing: &Drawing,
 ) -> Result<()> {
-    // What the command line sets takes the place of what the file says of the same key.
-    let is_set = |key: &String| arguments.set.iter().any(|(name, _)| name == key);
-    let of_file = spec.axes.into_iter().filter(|(key, _)| !is_set(key));
-    let mut sweep = Sweep { axes: of_file.chain(axes).collect(), seeds: Vec::new() };
-    let first = document.seed()?;
-    let count = arguments.seeds.or(spec.seeds).unwrap_or(1);
-    if !(1..=sweep::MAX_RUNS as u64).contains(&count) {
-        bail!("{count} seeds: expected 1 to {}", sweep::MAX_RUNS);
-    }
-    sweep.seeds = (0..count).map(|number| first.wrapping_add(number)).collect();
     if arguments.check {
-        return show_sweep(document, &sweep);
+        return show_sweep(sweep, drawing).context("cannot write");
     }
     let width = document.plots_width()?;
     let folder = folder(arguments)?;
@@ -376,64 +388,86 @@ fn run_sweep(
     bar.finish_and_clear();
     let table = table?;
     let took = begin.elapsed().as_secs_f64();
-    let metric = arguments.plot.as_deref().or(spec.plot.as_deref());
-    let key = arguments.against.as_deref().or(spec.against.as_deref());
-    write_sweep(&table, metric, key, width, &folder)?;
+    write_table_files(&table, &folder)?;
+    draw(&table, drawing, width, &folder)?;
     let mut out = io::stdout().lock();
     match arguments.json {
         true => table.write_json(&mut out),
-        false => show_rows(&table, metric, &mut out),
+        false => show_rows(&table, &drawing.metrics, &mut out),
     }
     .context("cannot write")?;
     warn_of_rows(&table);
     let simulated = simulated.into_inner().unwrap_or_else(|lock| lock.into_inner());
     eprintln!(
-        "{} runs, {:.3} ms simulated in {took:.2} s, 1 : {:.0}; see {}",
+        "{} runs, {}; see {}",
         table.rows.len(),
-        simulated as f64 / 1e6,
-        took * 1e9 / simulated.max(1) as f64,
+        pace(simulated, took),
         folder.path().display()
     );
     Ok(())
 }
 
-/// Writes the files of a sweep. Rows are kept even if the chart cannot be drawn.
-fn write_sweep(
-    table: &Table,
-    metric: Option<&str>,
-    key: Option<&str>,
-    width: u32,
-    folder: &Folder,
-) -> Result<()> {
+/// Writes the rows of a sweep.
+fn write_table_files(table: &Table, folder: &Folder) -> Result<()> {
     let place = || format!("cannot write into {}", folder.path().display());
     folder.write("sweep.csv", |out| table.write_csv(out)).with_context(place)?;
-    folder.write("sweep.json", |out| table.write_json(out)).with_context(place)?;
-    if table.keys.is_empty() && key.is_none() {
-        return Ok(());
-    }
-    let chart = table.chart(metric, key).map_err(anyhow::Error::msg)?;
-    let svg = Chart { width, ..chart }.svg();
-    folder.write("sweep.svg", |out| out.write_all(svg.as_bytes())).with_context(place)
+    folder.write("sweep.json", |out| table.write_json(out)).with_context(place)
 }
 
-/// What a sweep would do, and whether each of its combinations is right.
-fn show_sweep(document: &Document, sweep: &Sweep) -> Result<()> {
-    sweep.check::<SimError>(document)?;
+/// Draws the metrics of a sweep, if any key varies, and says where.
+fn draw(table: &Table, drawing: &Drawing, width: u32, folder: &Folder) -> Result<Vec<PathBuf>> {
+    if table.keys.is_empty() && drawing.against.is_none() {
+        return Ok(Vec::new());
+    }
+    let draw = |metric: &String| {
+        let chart = table.chart(Some(metric), drawing.against.as_deref());
+        let svg = Chart { width, ..chart.map_err(anyhow::Error::msg)? }.svg();
+        let name = drawing.file_name(metric);
+        let place = || format!("cannot write into {}", folder.path().display());
+        folder.write(&name, |out| out.write_all(svg.as_bytes())).with_context(place)?;
+        Ok(folder.path().join(name))
+    };
+    drawing.metrics.iter().map(draw).collect()
+}
+
+/// Draws a sweep again from the `sweep.json` in its folder.
+fn replot(arguments: &Arguments, document: &Document) -> Result<()> {
+    let path = folder_path(arguments).join("sweep.json");
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}; expected the folder of a sweep, by --out", path.display())
+    })?;
+    let wrong = |message: String| anyhow!("{}: {message}", path.display());
+    let table = Table::from_json(&text).map_err(wrong)?;
+    let request = Request {
+        plot: arguments.plot.clone(),
+        against: arguments.against.clone(),
+        ..Request::default()
+    };
+    let drawing = request.drawing_of(document, &table)?;
+    let width = document.plots_width()?;
+    let drawn = draw(&table, &drawing, width, &Folder::open(&folder_path(arguments)))?;
+    if drawn.is_empty() {
+        bail!("{}: no key varies: nothing to draw against", path.display());
+    }
+    for plot in drawn {
+        eprintln!("see {}", plot.display());
+    }
+    Ok(())
+}
+
+/// What a sweep would do. That each of its combinations is right is known already.
+fn show_sweep(sweep: &Sweep, drawing: &Drawing) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let shown = (|| {
-        writeln!(
-            out,
-            "{} runs, {} seeds from {}",
-            sweep.count(),
-            sweep.seeds.len(),
-            sweep.seeds[0]
-        )?;
-        for (key, values) in &sweep.axes {
-            writeln!(out, "{key}: {}", values.join(" | "))?;
-        }
-        Ok(())
-    })();
-    shown.map_err(|error: io::Error| error).context("cannot write")
+    let seeds: Vec<String> = sweep.seeds.iter().map(u64::to_string).collect();
+    match &seeds[..] {
+        [one] => writeln!(out, "{} runs, seed {one}", sweep.count())?,
+        seeds => writeln!(out, "{} runs, seeds {}", sweep.count(), seeds.join(", "))?,
+    }
+    for (key, values) in &sweep.axes {
+        writeln!(out, "{key}: {}", values.join(" | "))?;
+    }
+    let against = drawing.against.as_ref().map_or(String::new(), |key| format!(" against {key}"));
+    writeln!(out, "shows {}{against}", drawing.metrics.join(", "))
 }
 
 /// What was set for a run.
@@ -453,24 +487,26 @@ fn warn_of_rows(table: &Table) {
     eprintln!("warning: {count} of {of} runs, first {place}seed {}: {warnings}", first.seed);
 }
 
-/// A line for each run: what was set, and the metric that is drawn; how many flows finished, if
+/// A line for each run: what was set, and the metrics that are drawn; how many flows finished, if
 /// some had no time to.
-fn show_rows(table: &Table, metric: Option<&str>, out: &mut impl Write) -> io::Result<()> {
-    let metric = metric.unwrap_or("goodput_gbps");
+fn show_rows(table: &Table, metrics: &[String], out: &mut impl Write) -> io::Result<()> {
     let count = |row: &Row, metric| row.known(metric).map_or(0.0, |(count, _)| count);
     let is_short = |row: &Row| count(row, "unfinished") + count(row, "failed") > 0.0;
-    let titles = ["set", "seed", metric, "finished"];
-    let columns = if table.rows.iter().any(is_short) { 4 } else { 3 };
-    let mut shown = empty_table(&titles[..columns], io::stdout().is_terminal());
+    let finished = table.rows.iter().any(is_short).then_some("finished");
+    let names = metrics.iter().map(String::as_str);
+    let titles = ["set", "seed"].into_iter().chain(names).chain(finished);
+    let mut shown = empty_table(titles, io::stdout().is_terminal());
     for row in &table.rows {
-        let value = match row.known(metric) {
+        let mut cells = vec![set_of(table, row), row.seed.to_string()];
+        cells.extend(metrics.iter().map(|metric| match row.known(metric) {
             None => "-".to_owned(),
             Some((value, false)) => value.to_string(),
             Some((value, true)) => format!("> {value}"),
-        };
-        let finished = format!("{} of {}", count(row, "finished"), count(row, "flows"));
-        let cells = [set_of(table, row), row.seed.to_string(), value, finished];
-        shown.add_row(&cells[..columns]);
+        }));
+        let finished =
+            finished.map(|_| format!("{} of {}", count(row, "finished"), count(row, "flows")));
+        cells.extend(finished);
+        shown.add_row(cells);
     }
     write_table(&shown, out)
 }

@@ -10,14 +10,19 @@ const HEADER_LINE: TableStyle = TableStyle::new().header_separator(LineStyle::no
 
 /// A table without rows, with a line below the header and as wide as the terminal if
 /// `is_terminal`.
-pub fn empty_table<'t>(titles: impl AsRef<[&'t str]>, is_terminal: bool) -> Table {
+pub fn empty_table<'t>(titles: impl IntoIterator<Item = &'t str>, is_terminal: bool) -> Table {
     let mut table = Table::new();
-    let titles = titles.as_ref().iter();
-    table.set_header(titles.map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    table.set_header(
+        titles.into_iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)),
+    );
     match is_terminal {
         true => {
             table.load_style(HEADER_LINE);
-            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_content_arrangement(match table.width() {
+                // A terminal that nobody has told its size.
+                Some(0) => ContentArrangement::Disabled,
+                _ => ContentArrangement::Dynamic,
+            });
             table.enforce_styling();
         }
         false => {

@@ -86,7 +86,7 @@ struct Running {
 /// Runs until a signal comes or the link is gone.
 ///
 /// # Errors
-/// If a setting is wrong, the link cannot be opened or goes away, or the output cannot be written.
+/// If a setting is wrong, or the link cannot be opened or goes away.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let settings = arguments.settings.load_with(&arguments.link)?;
     let running = Running::open(&settings)?;
@@ -99,10 +99,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     });
     let mut out = io::stdout();
-    writeln!(out, "{}", running.summary(&settings))?;
-    out.flush()?;
+    // Nobody may be there to be told: the network is needed all the same.
+    let _ = writeln!(out, "{}", running.summary(&settings)).and_then(|()| out.flush());
     let end = running.ends.recv()?;
-    writeln!(out, "{}", running.counted())?;
+    let _ = writeln!(out, "{}", running.counted());
     match end {
         End::Signal => Ok(()),
         End::Link(error) => Err(error).context("the link is gone"),

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod near;
 pub mod net;
 pub mod outcome;
 pub mod plan;

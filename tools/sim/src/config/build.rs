@@ -1,5 +1,6 @@
 //! From keys to a plan.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use ferroce::frame::rule::Rule;
@@ -16,6 +17,8 @@ use super::schema::{File, HostKeys};
 use super::switches;
 use super::units::Time;
 use super::{Experiment, SweepSpec};
+use crate::near::did_you_mean;
+use crate::net::{self, SimError};
 use crate::plan::{Fault, Host, Plan};
 use crate::topology::Network;
 use crate::workload::{self, Setting};
@@ -44,6 +47,19 @@ impl Document {
         let tree = self.tree()?;
         let keys = tree.keys()?;
         build(self.path(), &tree, &keys).map_err(|problem| tree.locate(problem))
+    }
+
+    /// Tables of parameters of a congestion control that is none of `chosen`.
+    ///
+    /// # Errors
+    /// If something in the file, or set beside it, is wrong.
+    pub(crate) fn unused_parameters(&self, chosen: &[String]) -> Result<Vec<String>, ConfigError> {
+        let keys = self.tree()?.keys()?;
+        let own = [keys.host.congestion.unwrap_or_else(|| "none".to_owned())];
+        let chosen = if chosen.is_empty() { &own } else { chosen };
+        let is_unused =
+            |(name, value): &(&String, &toml::Value)| value.is_table() && !chosen.contains(name);
+        Ok(keys.congestion.iter().filter(is_unused).map(|(name, _)| name.clone()).collect())
     }
 
     /// The seed.
@@ -76,7 +92,7 @@ impl Document {
                 .into_iter()
                 .map(|(key, values)| (key, values.iter().map(text).collect()))
                 .collect(),
-            plot: sweep.plot,
+            plot: sweep.plot.0,
             against: sweep.against,
         }))
     }
@@ -99,7 +115,7 @@ fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Proble
     let host = host(keys, &network)?;
     let setting =
         Setting { network: &network, folder: path.parent().unwrap_or(Path::new("")), until, seed };
-    let flows = workload::flows(&setting, &keys.workload, |index| {
+    let (flows, notes) = workload::flows(&setting, &keys.workload, |index| {
         tree.keys_of(&format!("workload[{index}]"))
     })?;
     let mut used = [false; 8];
@@ -117,10 +133,17 @@ fn build(path: &Path, tree: &Tree<'_>, keys: &File) -> Result<Experiment, Proble
         flows,
         faults: faults(keys, &network)?,
         until,
-        captures: captures(&keys.capture, &network)?,
+        captures: captures(&keys.capture.0, &network)?,
     };
     let plots = plots::plots(&keys.plots, &network, until)?;
-    Ok(Experiment { plan, network, warmup, plots })
+    net::check(&plan).map_err(|error| {
+        let key = match error {
+            SimError::NoBuffer { .. } => "switch.buffer",
+            _ => "",
+        };
+        Problem::new(key, error.to_string())
+    })?;
+    Ok(Experiment { plan, network, warmup, notes, plots })
 }
 
 /// How often samples are taken: seldom enough that they have room.
@@ -157,9 +180,9 @@ fn host(keys: &File, network: &Network) -> Result<Host, Problem> {
     })?;
     let defaults = Config::default();
     let device = Config {
-        window: within("host.window", own.window, defaults.window, 1, 1 << 22)?,
-        ack_every: within("host.ack_every", own.ack_every, defaults.ack_every, 1, 1 << 22)?,
-        burst: within("host.burst", own.burst, defaults.burst, 1, 1 << 16)?,
+        window: within("host.window", own.window, defaults.window, 1..=1 << 22)?,
+        ack_every: within("host.ack_every", own.ack_every, defaults.ack_every, 1..=1 << 22)?,
+        burst: within("host.burst", own.burst, defaults.burst, 1..=1 << 16)?,
         congestion: congestion::config(keys, network.fastest_host_rate())?,
         loss_recovery: loss_recovery(own)?,
         ..defaults
@@ -167,34 +190,35 @@ fn host(keys: &File, network: &Network) -> Result<Host, Problem> {
     Ok(Host {
         device,
         mtu,
-        timeout: within("host.timeout", own.timeout, 14, 0, 31)?,
-        retry_cnt: within("host.retry_cnt", own.retry_cnt, 7, 0, 7)?,
+        timeout: within("host.timeout", own.timeout, 14, 0..=31)?,
+        retry_cnt: within("host.retry_cnt", own.retry_cnt, 7, 0..=7)?,
         classes: classes(own)?,
     })
 }
 
 fn loss_recovery(keys: &HostKeys) -> Result<LossRecovery, Problem> {
     let name = keys.loss_recovery.as_deref().unwrap_or(LossRecovery::GoBackN.name());
-    LossRecovery::named(name).ok_or_else(|| {
-        let names = LossRecovery::ALL.map(LossRecovery::name).join("\", \"");
-        Problem::new("host.loss_recovery", format!("'{name}': expected \"{names}\""))
+    LossRecovery::named(&name.replace('_', "-")).ok_or_else(|| {
+        let names = LossRecovery::ALL.map(LossRecovery::name);
+        let near = did_you_mean(name, &names);
+        let message = format!("'{name}': {near}expected \"{}\"", names.join("\", \""));
+        Problem::new("host.loss_recovery", message)
     })
 }
 
 /// The value, if it is within its bounds.
-fn within<T: PartialOrd + Copy + std::fmt::Display>(
+fn within<T: TryFrom<u64>>(
     key: &str,
-    value: Option<T>,
+    value: Option<u64>,
     default: T,
-    least: T,
-    most: T,
+    bounds: RangeInclusive<u64>,
 ) -> Result<T, Problem> {
-    match value.unwrap_or(default) {
-        value if value < least || value > most => {
-            Err(Problem::new(key, format!("{value}: expected {least} to {most}")))
-        }
-        value => Ok(value),
-    }
+    let Some(value) = value else { return Ok(default) };
+    let right = T::try_from(value).ok().filter(|_| bounds.contains(&value));
+    right.ok_or_else(|| {
+        let message = format!("{value}: expected {} to {}", bounds.start(), bounds.end());
+        Problem::new(key, message)
+    })
 }
 
 /// The class of each DSCP: its upper three bits, unless the file says another.
@@ -204,7 +228,7 @@ fn classes(keys: &HostKeys) -> Result<[u8; 64], Problem> {
         let key = format!("host.classes.{dscp}");
         let place = dscp.parse::<usize>().ok().and_then(|dscp| classes.get_mut(dscp));
         match (place, *class) {
-            (Some(place), 0..=7) => *place = *class,
+            (Some(place), class @ 0..=7) => *place = class as u8,
             (None, _) => return Err(Problem::new(key, "expected a DSCP, 0 to 63, as the key")),
             (Some(_), class) => {
                 return Err(Problem::new(key, format!("{class}: expected a class, 0 to 7")));
@@ -255,10 +279,20 @@ fn link(network: &Network, name: &str) -> Result<usize, String> {
 /// A port, or that of a host.
 pub(super) fn port(network: &Network, name: &str) -> Result<usize, String> {
     network.end(name).ok_or_else(|| {
-        let examples = network.ports().iter().rev().take(2).cloned().collect::<Vec<_>>();
-        format!(
-            "'{name}' is no port: expected a host such as \"h0\", or a port such as \"{}\"",
-            examples.join("\" or \"")
-        )
+        // Of the node that is meant, if it is there, else any.
+        let node = name.split(':').next().unwrap_or_default();
+        let own = network.ports().iter().filter(|port| port.split(':').next() == Some(node));
+        let own: Vec<&str> = own.take(3).map(String::as_str).collect();
+        let hosts = network.topology.hosts - 1;
+        match own.is_empty() {
+            false => {
+                format!("'{name}' is no port: {node} has {}; --check lists all", own.join(", "))
+            }
+            true => format!(
+                "'{name}' is no port: expected a host, \"h0\" to \"h{hosts}\", or a port such as \
+                 \"{}\"; --check lists all",
+                network.port(1)
+            ),
+        }
     })
 }

@@ -13,6 +13,9 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::error::{ConfigError, Place, Problem};
 use super::schema::File;
+use super::words::in_words;
+use crate::near::did_you_mean;
+use crate::workload;
 
 /// A file is shorter than so many bytes.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
@@ -84,6 +87,23 @@ impl Document {
         self.settings.push(setting);
     }
 
+    /// A key with numbers instead of the names of workloads, such as `workload[0].size` for
+    /// `workload.incast.size`: two keys that mean the same are the same then. One that is wrong
+    /// stays as it is.
+    pub fn full_key(&self, key: &str) -> String {
+        let parts: Vec<&str> = key.split('.').collect();
+        let full = self.tree().ok().and_then(|tree| full_key(tree.table.get_ref(), &parts));
+        full.unwrap_or_else(|| key.to_owned())
+    }
+
+    /// What is wrong with a key of the file.
+    pub(crate) fn wrong(&self, key: &str, message: &str) -> ConfigError {
+        match self.tree() {
+            Ok(tree) => tree.locate(Problem::new(key, message)),
+            Err(error) => error,
+        }
+    }
+
     /// The file with the settings in it.
     pub(crate) fn tree(&self) -> Result<Tree<'_>, ConfigError> {
         let Document { path, text, settings } = self;
@@ -91,7 +111,13 @@ impl Document {
             file: path.clone(),
             place: error.span().map_or(Place::File, |span| Place::Line(line(text, span.start))),
             key: String::new(),
-            message: format!("not TOML: {}", error.message()),
+            message: not_toml(text, &error),
+        })?;
+        spell(table.get_mut(), "").map_err(|(key, span)| ConfigError {
+            file: path.clone(),
+            place: Place::Line(line(text, span.start)),
+            message: twice(&key),
+            key,
         })?;
         for (index, setting) in settings.iter().enumerate() {
             let at = text.len() + 1 + index;
@@ -100,8 +126,14 @@ impl Document {
                 Err(_) => DeValue::String(Cow::Borrowed(&setting.value)),
             };
             let parts: Vec<&str> = setting.key.split('.').collect();
-            let value = Spanned::new(at..at + 1, value);
-            insert(table.get_mut(), &parts, value).map_err(|message| ConfigError {
+            let mut value = Spanned::new(at..at + 1, value);
+            spell_value(&mut value, &setting.key).map_err(|(key, _)| ConfigError {
+                file: path.clone(),
+                place: Place::Setting(setting.to_string()),
+                message: twice(&key),
+                key,
+            })?;
+            insert(table.get_mut(), "", &parts, value).map_err(|message| ConfigError {
                 file: path.clone(),
                 place: Place::Setting(setting.to_string()),
                 key: setting.key.clone(),
@@ -124,6 +156,7 @@ pub(crate) struct Tree<'d> {
 impl<'d> Tree<'d> {
     /// The file's keys.
     pub(crate) fn keys(&self) -> Result<File, ConfigError> {
+        self.check_shape().map_err(|problem| self.locate(problem))?;
         File::deserialize(Deserializer::from(self.table.clone())).map_err(|error| {
             let (place, key) = match error.span() {
                 Some(span) => (self.place(span.start), self.key_at(&span)),
@@ -132,10 +165,29 @@ impl<'d> Tree<'d> {
             ConfigError {
                 file: self.path.to_owned(),
                 place,
+                message: in_words(error.message(), &key),
                 key,
-                message: error.message().to_owned(),
             }
         })
+    }
+
+    /// Whether tables are tables: an array would be taken for their values, in some order.
+    fn check_shape(&self) -> Result<(), Problem> {
+        for key in ["topology", "switch", "switch.ecn", "switch.pfc", "host", "plots", "sweep"] {
+            if let Some((_, DeValue::Array(_))) = self.find(key) {
+                let message =
+                    format!("is an array: expected one table, [{key}] in single brackets");
+                return Err(Problem::new(key, message));
+            }
+        }
+        for key in ["workload", "fault", "topology.link"] {
+            let Some((_, DeValue::Array(items))) = self.find(key) else { continue };
+            if let Some(index) = items.iter().position(|item| !item.get_ref().is_table()) {
+                let message = format!("expected a table, [[{key}]] in double brackets");
+                return Err(Problem::new(format!("{key}[{index}]"), message));
+            }
+        }
+        Ok(())
     }
 
     /// Keys that a table has, such as those of `workload[1]`.
@@ -222,10 +274,7 @@ fn line(text: &str, at: usize) -> usize {
 /// Calls `each` with every key and the places of its name and its value.
 fn visit(table: &DeTable<'_>, prefix: &str, each: &mut dyn FnMut(&str, Range<usize>)) {
     for (key, value) in table {
-        let name = match prefix {
-            "" => key.get_ref().to_string(),
-            _ => format!("{prefix}.{}", key.get_ref()),
-        };
+        let name = join(prefix, key.get_ref());
         each(&name, key.span());
         visit_value(value, &name, each);
     }
@@ -252,48 +301,166 @@ fn visit_value(value: &Spanned<DeValue<'_>>, name: &str, each: &mut dyn FnMut(&s
     }
 }
 
-/// Puts a value where `parts` lead to.
+/// Puts a value where `parts` lead to from the table at `path`.
 fn insert<'d>(
     table: &mut DeTable<'d>,
+    path: &str,
     parts: &[&'d str],
     value: Spanned<DeValue<'d>>,
 ) -> Result<(), String> {
     let Some((first, rest)) = parts.split_first().filter(|(first, _)| !first.is_empty()) else {
         return Err("expected a key such as switch.pfc.enabled".to_owned());
     };
+    let name = spelling(path, first);
+    let path = join(path, &name);
     if rest.is_empty() {
-        table.remove(*first);
-        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), value);
+        table.remove(&*name);
+        table.insert(Spanned::new(value.span(), name), value);
         return Ok(());
     }
-    if !table.contains_key(*first) {
+    if !table.contains_key(&*name) {
         let empty = Spanned::new(value.span(), DeValue::Table(DeTable::new()));
-        table.insert(Spanned::new(value.span(), Cow::Borrowed(*first)), empty);
+        table.insert(Spanned::new(value.span(), name.clone()), empty);
     }
-    let Some(inner) = table.get_mut(*first) else {
+    let Some(inner) = table.get_mut(&*name) else {
         return Err(format!("no '{first}'"));
     };
     match inner.get_mut() {
-        DeValue::Table(inner) => insert(inner, rest, value),
+        DeValue::Table(inner) => insert(inner, &path, rest, value),
         DeValue::Array(items) => {
-            let names: Vec<String> = items.iter().map(|item| name_of(item.get_ref())).collect();
-            let index = rest[0].parse::<usize>().ok().filter(|index| *index < names.len());
-            let index = index.or_else(|| names.iter().position(|name| name == rest[0]));
-            match index.and_then(|index| items.get_mut(index)).map(Spanned::get_mut) {
-                Some(DeValue::Table(inner)) => insert(inner, &rest[1..], value),
-                _ => Err(format!(
-                    "no '{}' in {first}: expected a number below {}, or a name of {names:?}",
-                    rest[0],
-                    names.len()
-                )),
+            match element(items, rest[0]).and_then(|index| items.get_mut(index)) {
+                Some(item) => match item.get_mut() {
+                    DeValue::Table(inner) => insert(inner, &path, &rest[1..], value),
+                    _ => Err(format!("'{first}.{}' is no table", rest[0])),
+                },
+                None => Err(no_element(first, rest[0], &names_of(items))),
             }
         }
         _ => Err(format!("'{first}' is no table")),
     }
 }
 
-/// The `name` of a table, or its `kind`.
-fn name_of(value: &DeValue<'_>) -> String {
-    let name = value.get("name").or_else(|| value.get("kind"));
-    name.and_then(|name| name.get_ref().as_str()).unwrap_or_default().to_owned()
+/// Why a text is no TOML.
+fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let place = error.span().and_then(|span| text.get(span));
+    match place.map(str::trim).filter(|place| !place.is_empty() && !place.contains('\n')) {
+        Some(key) if message == "duplicate key" => {
+            format!("not TOML: '{key}' is there already: expected each key and table once")
+        }
+        _ => format!("not TOML: {message}"),
+    }
+}
+
+/// The spelling under which a key of the table at `path` is known: with `_` for `-`, but where keys
+/// are names.
+fn spelling<'d>(path: &str, key: &'d str) -> Cow<'d, str> {
+    match key.contains('-') && !has_names(path) {
+        true => Cow::Owned(key.replace('-', "_")),
+        false => Cow::Borrowed(key),
+    }
+}
+
+/// Whether the keys of this table are names that somebody has given.
+fn has_names(table: &str) -> bool {
+    matches!(table, "sweep.set" | "switch.at" | "host.classes" | "congestion")
+}
+
+/// Spells all keys with `_`, as they are known. Answers with one that is there twice then.
+fn spell(table: &mut DeTable<'_>, path: &str) -> Result<(), (String, Range<usize>)> {
+    let other = |key: &str| key.contains('-') && !has_names(path);
+    let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    for key in keys.into_iter().filter(|key| other(key)) {
+        let Some((name, value)) = table.remove_entry(key.as_str()) else { continue };
+        let right = key.replace('-', "_");
+        if table.contains_key(right.as_str()) {
+            return Err((join(path, &right), name.span()));
+        }
+        table.insert(Spanned::new(name.span(), Cow::Owned(right)), value);
+    }
+    let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    for key in keys {
+        if let Some(value) = table.get_mut(key.as_str()) {
+            spell_value(value, &join(path, &key))?;
+        }
+    }
+    Ok(())
+}
+
+fn spell_value(value: &mut Spanned<DeValue<'_>>, path: &str) -> Result<(), (String, Range<usize>)> {
+    match value.get_mut() {
+        DeValue::Table(inner) => spell(inner, path),
+        DeValue::Array(items) => items.iter_mut().try_for_each(|item| spell_value(item, path)),
+        _ => Ok(()),
+    }
+}
+
+fn twice(key: &str) -> String {
+    format!("'{key}' is there already: - and _ are alike in keys")
+}
+
+fn join(path: &str, key: &str) -> String {
+    match path {
+        "" => key.to_owned(),
+        _ => format!("{path}.{key}"),
+    }
+}
+
+/// Why an array of tables has no element of this name, or number.
+fn no_element(array: &str, name: &str, names: &[String]) -> String {
+    let most = match names.len() {
+        0 => return format!("no '{name}' in {array}: there is none in it"),
+        1 => "0".to_owned(),
+        count => format!("a number from 0 to {}", count - 1),
+    };
+    let names: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let or_name = match names.is_empty() {
+        true => String::new(),
+        false => format!(", or a name: {}", names.join(", ")),
+    };
+    format!("no '{name}' in {array}: {}expected {most}{or_name}", did_you_mean(name, &names))
+}
+
+/// Which element of an array of tables is meant by its number or its name.
+fn element(items: &[Spanned<DeValue<'_>>], name: &str) -> Option<usize> {
+    let number = name.parse::<usize>().ok().filter(|number| *number < items.len());
+    let names = names_of(items);
+    let alike = |own: &String| own.replace('-', "_") == name.replace('-', "_");
+    number
+        .or_else(|| names.iter().position(|own| own == name))
+        .or_else(|| names.iter().position(alike).filter(|_| !name.is_empty()))
+}
+
+/// What elements of an array of tables are called, as reports call them.
+fn names_of(items: &[Spanned<DeValue<'_>>]) -> Vec<String> {
+    let text = |item: &Spanned<DeValue<'_>>, key: &str| {
+        item.get_ref().get(key).and_then(|name| name.get_ref().as_str()).map(str::to_owned)
+    };
+    let given: Vec<_> = items.iter().map(|item| (text(item, "name"), text(item, "kind"))).collect();
+    workload::names(&given)
+}
+
+/// The key that `parts` lead to, with the numbers of elements.
+fn full_key(table: &DeTable<'_>, parts: &[&str]) -> Option<String> {
+    let mut full = String::new();
+    let mut place = Some(table);
+    let mut parts = parts.iter();
+    while let Some(part) = parts.next() {
+        let part = spelling(&full, part);
+        full = join(&full, &part);
+        place = match place.and_then(|table| table.get(&*part)).map(Spanned::get_ref) {
+            Some(DeValue::Table(inner)) => Some(inner),
+            Some(DeValue::Array(items)) => match parts.next() {
+                None => None,
+                Some(name) => {
+                    let index = element(items, name)?;
+                    full = format!("{full}[{index}]");
+                    items.get(index)?.get_ref().as_table()
+                }
+            },
+            _ => None,
+        };
+    }
+    Some(full)
 }

@@ -12,6 +12,7 @@ mod plots;
 pub(crate) mod schema;
 mod switches;
 pub(crate) mod units;
+mod words;
 
 use crate::plan::Plan;
 use crate::topology::Network;
@@ -28,6 +29,8 @@ pub struct Experiment {
     pub network: Network,
     /// Rates and means are taken from here on, in nanoseconds.
     pub warmup: u64,
+    /// What is right, and may not be meant.
+    pub notes: Vec<String>,
     /// How it is drawn.
     pub plots: Plots,
 }
@@ -53,8 +56,8 @@ pub struct SweepSpec {
     pub seeds: Option<u64>,
     /// Keys, and the values each takes in turn, as [`Setting`]s have them.
     pub axes: Vec<(String, Vec<String>)>,
-    /// The metric to be drawn.
-    pub plot: Option<String>,
+    /// The metrics to be drawn.
+    pub plot: Vec<String>,
     /// The key it is drawn against.
     pub against: Option<String>,
 }

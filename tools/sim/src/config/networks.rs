@@ -14,8 +14,8 @@ const DEFAULT_DELAY: u64 = 1_000;
 
 const DEFAULT: Wire = Wire { rate: DEFAULT_RATE, delay: DEFAULT_DELAY };
 
-/// The highest rate: 10 Tbit/s.
-const MAX_RATE: u64 = 10_000_000_000_000;
+/// The highest rate, at which a byte takes a picosecond: 8 Tbit/s.
+const MAX_RATE: u64 = 8_000_000_000_000;
 
 /// The longest delay: 1 s.
 const MAX_DELAY: u64 = 1_000_000_000;
@@ -29,8 +29,8 @@ const COMMON: &[&str] = &["kind", "rate", "delay"];
 /// A kind of topology and the keys it has beside the common ones.
 const KINDS: Kinds = &[
     ("star", &["hosts"]),
-    ("dumbbell", &["left", "right", "bottleneck-rate", "bottleneck-delay"]),
-    ("leaf-spine", &["leaves", "spines", "hosts-per-leaf", "uplink-rate", "uplink-delay"]),
+    ("dumbbell", &["left", "right", "bottleneck_rate", "bottleneck_delay"]),
+    ("leaf-spine", &["leaves", "spines", "hosts_per_leaf", "uplink_rate", "uplink_delay"]),
     ("fat-tree", &["k"]),
     ("links", &["hosts", "switches", "link"]),
 ];
@@ -44,7 +44,7 @@ pub(super) fn network(keys: &TopologyKeys, present: &[String]) -> Result<Network
         "dumbbell" => {
             let left = count("left", keys.left, 1)?;
             let right = count("right", keys.right, 1)?;
-            let names = ["bottleneck-rate", "bottleneck-delay"];
+            let names = ["bottleneck_rate", "bottleneck_delay"];
             let middle =
                 self::wire("topology", names, keys.bottleneck_rate, keys.bottleneck_delay, wire)?;
             Ok(topology::dumbbell(left, right, wire, middle))
@@ -70,7 +70,7 @@ fn wire(
         delay: delay.map_or(default.delay, |delay| delay.0),
     };
     if !(1_000_000..=MAX_RATE).contains(&wire.rate) {
-        let message = "expected 1 Mbit/s to 10 Tbit/s";
+        let message = "expected 1 Mbit/s to 8 Tbit/s";
         return Err(Problem::new(format!("{table}.{}", names[0]), message));
     }
     match wire.delay > MAX_DELAY {
@@ -87,7 +87,7 @@ fn count(key: &str, value: Option<usize>, least: usize) -> Result<usize, Problem
             format!("{value}: expected {least} to {MAX_NODES}"),
         )),
         None => {
-            let message = format!("missing: expected a number of {key}");
+            let message = format!("missing: expected a number, {least} to {MAX_NODES}");
             Err(Problem::new(format!("topology.{key}"), message))
         }
     }
@@ -96,7 +96,7 @@ fn count(key: &str, value: Option<usize>, least: usize) -> Result<usize, Problem
 fn leaf_spine(keys: &TopologyKeys, wire: Wire) -> Result<Network, Problem> {
     let leaves = count("leaves", keys.leaves, 1)?;
     let spines = count("spines", keys.spines, 1)?;
-    let hosts = count("hosts-per-leaf", keys.hosts_per_leaf, 1)?;
+    let hosts = count("hosts_per_leaf", keys.hosts_per_leaf, 1)?;
     if leaves * spines > MAX_UPLINKS {
         let message = format!("expected at most {MAX_UPLINKS} links between leaves and spines");
         return Err(Problem::new("topology.spines", message));
@@ -105,7 +105,7 @@ fn leaf_spine(keys: &TopologyKeys, wire: Wire) -> Result<Network, Problem> {
         let message = format!("expected 2 to {MAX_NODES} hosts, at most {MAX_NODES} switches");
         return Err(Problem::new("topology.leaves", message));
     }
-    let names = ["uplink-rate", "uplink-delay"];
+    let names = ["uplink_rate", "uplink_delay"];
     let uplink = self::wire("topology", names, keys.uplink_rate, keys.uplink_delay, wire)?;
     Ok(topology::leaf_spine(leaves, spines, hosts, wire, uplink))
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::error::Problem;
-use super::units::{Amount, Hosts, Rate, Share, Size, Time};
+use super::units::{Amount, Hosts, OneOrMany, Pair, Rate, Share, Size, Time};
+use crate::near::did_you_mean;
 
 /// The file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -15,7 +16,7 @@ pub(crate) struct File {
     pub duration: Option<Time>,
     pub warmup: Option<Time>,
     pub sample: Option<Time>,
-    pub capture: Vec<String>,
+    pub capture: OneOrMany,
     pub topology: TopologyKeys,
     pub switch: SwitchKeys,
     pub host: HostKeys,
@@ -28,7 +29,7 @@ pub(crate) struct File {
 
 /// `[topology]`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct TopologyKeys {
     pub kind: Option<String>,
     pub rate: Option<Rate>,
@@ -83,7 +84,7 @@ pub(crate) struct SwitchAtKeys {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EcnKeys {
     pub enabled: Option<bool>,
-    pub classes: Option<Vec<u8>>,
+    pub classes: Option<Vec<u64>>,
     pub kmin: Option<Size>,
     pub kmax: Option<Size>,
     pub pmax: Option<Share>,
@@ -94,7 +95,7 @@ pub(crate) struct EcnKeys {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PfcKeys {
     pub enabled: Option<bool>,
-    pub classes: Option<Vec<u8>>,
+    pub classes: Option<Vec<u64>>,
     pub xoff: Option<Size>,
     pub xon: Option<Size>,
     pub headroom: Option<Size>,
@@ -105,19 +106,19 @@ pub(crate) struct PfcKeys {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HostKeys {
     pub mtu: Option<u64>,
-    pub timeout: Option<u8>,
-    pub retry_cnt: Option<u8>,
-    pub window: Option<u32>,
-    pub ack_every: Option<u32>,
-    pub burst: Option<u32>,
+    pub timeout: Option<u64>,
+    pub retry_cnt: Option<u64>,
+    pub window: Option<u64>,
+    pub ack_every: Option<u64>,
+    pub burst: Option<u64>,
     pub congestion: Option<String>,
     pub loss_recovery: Option<String>,
-    pub classes: BTreeMap<String, u8>,
+    pub classes: BTreeMap<String, u64>,
 }
 
 /// `[[workload]]`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct WorkloadKeys {
     pub kind: Option<String>,
     pub name: Option<String>,
@@ -125,12 +126,12 @@ pub(crate) struct WorkloadKeys {
     pub spread: Option<Time>,
     pub size: Option<Amount>,
     pub message: Option<Size>,
-    pub depth: Option<u32>,
+    pub depth: Option<u64>,
     pub gap: Option<Time>,
     pub verb: Option<String>,
-    pub dscp: Option<u8>,
-    pub qps: Option<u32>,
-    pub pairs: Option<Vec<[usize; 2]>>,
+    pub dscp: Option<u64>,
+    pub qps: Option<u64>,
+    pub pairs: Option<Vec<Pair>>,
     pub from: Option<Hosts>,
     pub to: Option<Hosts>,
     pub senders: Option<usize>,
@@ -172,7 +173,7 @@ pub(crate) struct PlotsKeys {
 pub(crate) struct SweepKeys {
     pub seeds: Option<u64>,
     pub set: BTreeMap<String, Vec<toml::Value>>,
-    pub plot: Option<String>,
+    pub plot: OneOrMany,
     pub against: Option<String>,
 }
 
@@ -188,9 +189,15 @@ pub(crate) fn kind_of(
     common: &[&str],
     present: &[String],
 ) -> Result<&'static str, Problem> {
-    let Some((name, own)) = kinds.iter().find(|(name, _)| Some(*name) == kind) else {
-        let all = kinds.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>();
-        let message = format!("expected one of {}", all.join(", "));
+    // Names are taken with `_` too, as keys are.
+    let wanted = kind.unwrap_or_default().replace('_', "-");
+    let Some((name, own)) = kinds.iter().find(|(name, _)| *name == wanted) else {
+        let all: Vec<&str> = kinds.iter().map(|(name, _)| *name).collect();
+        let what = match kind {
+            None => "missing: ".to_owned(),
+            Some(kind) => format!("no kind '{kind}': {}", did_you_mean(kind, &all)),
+        };
+        let message = format!("{what}expected one of \"{}\"", all.join("\", \""));
         return Err(Problem::new(format!("{place}.kind"), message));
     };
     let is_foreign =
@@ -198,7 +205,11 @@ pub(crate) fn kind_of(
     match present.iter().find(is_foreign) {
         Some(key) => Err(Problem::new(
             format!("{place}.{key}"),
-            format!("kind \"{name}\" has no such key: expected {}", own.join(", ")),
+            format!(
+                "kind \"{name}\" has no such key: {}expected {}",
+                did_you_mean(key, own),
+                own.join(", ")
+            ),
         )),
         None => Ok(name),
     }

@@ -166,13 +166,13 @@ fn switch(keys: &SwitchAtKeys, ground: &Ground<'_>) -> Result<Switch, Problem> {
 /// The classes that a key names, or those in use.
 fn classes(
     key: &str,
-    value: &Option<Vec<u8>>,
+    value: &Option<Vec<u64>>,
     used: &[bool; CLASSES],
 ) -> Result<[bool; CLASSES], Problem> {
     let Some(value) = value else { return Ok(*used) };
     let mut classes = [false; CLASSES];
     for class in value {
-        match classes.get_mut(usize::from(*class)) {
+        match usize::try_from(*class).ok().and_then(|class| classes.get_mut(class)) {
             Some(entry) => *entry = true,
             None => return Err(Problem::new(key, format!("{class}: expected classes 0 to 7"))),
         }
@@ -186,6 +186,11 @@ fn part(key: &str, size: Option<Size>) -> Result<Option<u64>, Problem> {
         Some(Size(bytes)) if bytes > MAX_BUFFER => Err(Problem::new(key, "expected at most 1 TB")),
         size => Ok(size.map(|size| size.0)),
     }
+}
+
+/// Says of a size that nobody has set it.
+fn default_mark(size: Option<Size>) -> &'static str {
+    if size.is_some() { "" } else { " (the default)" }
 }
 
 fn ecn(keys: &EcnKeys, rate: u64) -> Result<Option<Ecn>, Problem> {
@@ -202,7 +207,13 @@ fn ecn(keys: &EcnKeys, rate: u64) -> Result<Option<Ecn>, Problem> {
     match ecn.kmin > ecn.kmax {
         true => Err(Problem::new(
             if keys.kmin.is_some() { "switch.ecn.kmin" } else { "switch.ecn.kmax" },
-            format!("kmin {} B is above kmax {} B: expected at most that", ecn.kmin, ecn.kmax),
+            format!(
+                "kmin {} B{} is above kmax {} B{}: expected at most that",
+                ecn.kmin,
+                default_mark(keys.kmin),
+                ecn.kmax,
+                default_mark(keys.kmax)
+            ),
         )),
         false => Ok(Some(ecn)),
     }
@@ -244,7 +255,11 @@ fn pfc(
     match xon > xoff {
         true => Err(Problem::new(
             if keys.xon.is_some() { "switch.pfc.xon" } else { "switch.pfc.xoff" },
-            format!("xon {xon} B is above xoff {xoff} B: expected at most that"),
+            format!(
+                "xon {xon} B{} is above xoff {xoff} B{}: expected at most that",
+                default_mark(keys.xon),
+                default_mark(keys.xoff)
+            ),
         )),
         false => Ok(Some(Pfc { xoff, xon, headroom })),
     }

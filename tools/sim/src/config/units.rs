@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
+use crate::near::did_you_mean;
+
 /// A time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
@@ -40,16 +42,35 @@ pub enum Hosts {
     Ranges(Vec<RangeInclusive<usize>>),
 }
 
-const TIMES: &[(&str, u64)] = &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+/// Names: one, or an array of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OneOrMany(pub Vec<String>);
+
+/// Two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair(pub usize, pub usize);
+
+const TIMES: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    // The micro sign, and the Greek letter that looks the same.
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
 
 const SIZES: &[(&str, u64)] = &[
     ("B", 1),
+    ("kB", 1_000),
     ("KB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
 ];
 
 const RATES: &[(&str, u64)] = &[
@@ -90,10 +111,43 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.checked_add(fraction)
 }
 
+/// What is the matter with a text that is no quantity, if that can be said; ends with a space.
+fn fault(text: &str, units: &[(&str, u64)]) -> String {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.' || c == '_';
+    let unit = text.trim_start_matches(is_number).trim();
+    match () {
+        () if text.starts_with('-') => "it cannot be negative; ".to_owned(),
+        () if unit.len() == text.len() || units.iter().any(|(name, _)| *name == unit) => {
+            String::new()
+        }
+        () if unit.is_empty() => "its unit is missing; ".to_owned(),
+        () => {
+            let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+            let near = did_you_mean(unit, &names);
+            let end = if near.is_empty() { "; " } else { ": " };
+            format!("no unit '{unit}'{end}{near}")
+        }
+    }
+}
+
+/// A parameter of a transport that counts in `unit`, from a text that has a unit of its own: 40000
+/// kbit/s are 40 Mbit/s. `None` if the text is none, or does not come out even.
+pub(super) fn in_unit(text: &str, unit: &str) -> Option<u64> {
+    let units = [TIMES, SIZES, RATES]
+        .into_iter()
+        .find(|units| units.iter().any(|(name, _)| *name == unit))?;
+    let scale = units.iter().find(|(name, _)| *name == unit)?.1;
+    let value = quantity(text, units)?;
+    value.is_multiple_of(scale).then_some(value / scale)
+}
+
 /// A value that one text, or one number, describes.
 trait Quantity: Sized {
     /// What is right, for errors.
     const EXPECTED: &str;
+
+    /// Units it may have.
+    const UNITS: &[(&str, u64)];
 
     fn from_text(text: &str) -> Option<Self>;
 
@@ -107,6 +161,7 @@ fn zero(number: f64) -> Option<u64> {
 
 impl Quantity for Time {
     const EXPECTED: &str = "a time with its unit, ns, us, ms or s, such as \"1.5 us\"";
+    const UNITS: &[(&str, u64)] = TIMES;
 
     fn from_text(text: &str) -> Option<Time> {
         quantity(text, TIMES).map(Time)
@@ -119,7 +174,8 @@ impl Quantity for Time {
 
 impl Quantity for Size {
     const EXPECTED: &str =
-        "a size in bytes, or with a unit, KB, MB, GB, KiB, MiB or GiB, such as \"256 KiB\"";
+        "a size in bytes, or with a unit, kB, MB, GB, KiB, MiB or GiB, such as \"256 KiB\"";
+    const UNITS: &[(&str, u64)] = SIZES;
 
     fn from_text(text: &str) -> Option<Size> {
         quantity(text, SIZES).map(Size)
@@ -133,6 +189,7 @@ impl Quantity for Size {
 
 impl Quantity for Rate {
     const EXPECTED: &str = "a rate with its unit, Mbit/s, Gbit/s or Tbit/s, such as \"100 Gbit/s\"";
+    const UNITS: &[(&str, u64)] = RATES;
 
     fn from_text(text: &str) -> Option<Rate> {
         quantity(text, RATES).map(Rate)
@@ -145,6 +202,7 @@ impl Quantity for Rate {
 
 impl Quantity for Share {
     const EXPECTED: &str = "a share from 0 to 1, or in percent, such as 0.01 or \"1 %\"";
+    const UNITS: &[(&str, u64)] = &[];
 
     fn from_text(text: &str) -> Option<Share> {
         let percent = text.strip_suffix('%')?.trim_end().parse::<f64>().ok()?;
@@ -158,6 +216,7 @@ impl Quantity for Share {
 
 impl Quantity for Amount {
     const EXPECTED: &str = "a size such as \"1 MiB\", or \"endless\"";
+    const UNITS: &[(&str, u64)] = SIZES;
 
     fn from_text(text: &str) -> Option<Amount> {
         match text {
@@ -189,7 +248,13 @@ impl<Q: Quantity> Visitor<'_> for QuantityVisitor<Q> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Q, E> {
-        Q::from_text(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        Q::from_text(text).ok_or_else(|| {
+            let fault = match Q::UNITS {
+                [] => String::new(),
+                units => fault(text.trim(), units),
+            };
+            E::custom(format!("{text:?}: {fault}expected {}", Q::EXPECTED))
+        })
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Q, E> {
@@ -260,7 +325,9 @@ impl<'de> Visitor<'de> for HostsVisitor {
     type Value = Hosts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("hosts: \"all\", a number, an array of numbers, or ranges such as \"0..3, 8\"")
+        f.write_str(
+            "hosts: \"all\", one such as 3 or \"h3\", ranges such as \"0..3, 8\", or an array of these",
+        )
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Hosts, E> {
@@ -276,8 +343,15 @@ impl<'de> Visitor<'de> for HostsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Hosts, A::Error> {
         let mut ranges = Vec::new();
-        while let Some(host) = items.next_element::<u32>()? {
-            ranges.push(host as usize..=host as usize);
+        while let Some(hosts) = items.next_element::<Hosts>()? {
+            match hosts {
+                Hosts::Ranges(some) => ranges.extend(some),
+                Hosts::All => {
+                    return Err(A::Error::custom(
+                        "\"all\" in an array: expected hosts, or \"all\" alone",
+                    ));
+                }
+            }
         }
         Ok(Hosts::Ranges(ranges))
     }
@@ -286,6 +360,74 @@ impl<'de> Visitor<'de> for HostsVisitor {
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hosts, D::Error> {
         from.deserialize_any(HostsVisitor)
+    }
+}
+
+/// Reads a [`Pair`].
+struct PairVisitor;
+
+impl<'de> Visitor<'de> for PairVisitor {
+    type Value = Pair;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("two hosts, such as [1, 0] or [\"h1\", \"h0\"]")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Pair, A::Error> {
+        let mut hosts = Vec::new();
+        while let Some(host) = items.next_element::<Hosts>()? {
+            match host {
+                Hosts::Ranges(ranges)
+                    if ranges.len() == 1 && ranges[0].start() == ranges[0].end() =>
+                {
+                    hosts.push(*ranges[0].start());
+                }
+                _ => {
+                    return Err(A::Error::custom(
+                        "more than one host: expected two hosts, such as [1, 0] or [\"h1\", \"h0\"]",
+                    ));
+                }
+            }
+        }
+        match hosts[..] {
+            [from, to] => Ok(Pair(from, to)),
+            _ => Err(A::Error::invalid_length(hosts.len(), &self)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Pair {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Pair, D::Error> {
+        from.deserialize_any(PairVisitor)
+    }
+}
+
+/// Reads [`OneOrMany`].
+struct NamesVisitor;
+
+impl<'de> Visitor<'de> for NamesVisitor {
+    type Value = OneOrMany;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name in quotes, or an array of them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMany, E> {
+        Ok(OneOrMany(vec![text.to_owned()]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = items.next_element()? {
+            names.push(name);
+        }
+        Ok(OneOrMany(names))
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OneOrMany, D::Error> {
+        from.deserialize_any(NamesVisitor)
     }
 }
 

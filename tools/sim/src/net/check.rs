@@ -7,13 +7,12 @@ use super::clock;
 use super::error::SimError;
 use super::memory::INDEX_MAX;
 use crate::plan::{CLASSES, Flow, Link, Node, Plan, Switch, Verb};
+use crate::workload::MAX_FLOW;
 
 /// Hosts there may be: each has an address in 10.0.0.0/8.
 const HOSTS_MAX: usize = (1 << 24) - 2;
 /// Bytes of the longest message.
 const MESSAGE_MAX: u64 = 1 << 31;
-/// Bytes of all messages of a flow: more than any network carries in the longest run.
-const FLOW_MAX: u64 = 1 << 60;
 /// Bits per second of the fastest link: a byte takes a picosecond.
 const RATE_MAX: u64 = 8_000_000_000_000;
 /// Nanoseconds of the longest delay.
@@ -162,7 +161,7 @@ fn check_flow(plan: &Plan, number: usize, flow: &Flow) -> Checked {
         let right = || format!("at most {MESSAGE_MAX} bytes");
         value(answer <= MESSAGE_MAX, of, "answer", answer, right)?;
     }
-    let most = FLOW_MAX / flow.message;
+    let most = MAX_FLOW / flow.message;
     let right = || format!("1 to {most} of {} bytes", flow.message);
     value((1..=most).contains(&flow.messages), of, "messages", flow.messages, right)?;
     value(flow.depth > 0, of, "depth", flow.depth, || "1 or more".into())?;

@@ -98,7 +98,8 @@ impl fmt::Display for SimError {
             ),
             SimError::NoBuffer { switch, headroom, buffer } => write!(
                 f,
-                "switch {switch}: its ports' headroom is {headroom} bytes, and its buffer {buffer}"
+                "switch {switch}: its ports' headroom is {headroom} bytes, and its buffer {buffer}: \
+                 expected less of the one, or more of the other"
             ),
             SimError::Refused { host, verb, error } => {
                 write!(f, "host {host}: {verb} was refused: {error}")

@@ -61,6 +61,28 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, S
     Network::new(plan)?.run(progress)
 }
 
+/// Whether a plan can be simulated, as far as that is known without its hosts' devices.
+///
+/// # Errors
+/// The first fault found.
+pub(crate) fn check(plan: &Plan) -> Result<(), SimError> {
+    check::check(plan)?;
+    Switch::all(plan, &ports(plan, &mut Rng::new(plan.seed))).map(drop)
+}
+
+/// Of each link, both ends.
+fn ports(plan: &Plan, rng: &mut Rng) -> Vec<Port> {
+    let mut ports = Vec::with_capacity(2 * plan.topology.links.len());
+    for (number, link) in plan.topology.links.iter().enumerate() {
+        for (end, node) in link.ends.into_iter().enumerate() {
+            let is_captured = plan.captures.contains(&(2 * number + end));
+            let own = Rng::new(rng.next_u64());
+            ports.push(Port::new(node, link, is_captured, own));
+        }
+    }
+    ports
+}
+
 /// Everything that moves.
 struct Network<'a> {
     plan: &'a Plan,
@@ -91,14 +113,7 @@ impl<'a> Network<'a> {
         check::check(plan)?;
         let mut rng = Rng::new(plan.seed);
         let topology = &plan.topology;
-        let mut ports = Vec::with_capacity(2 * topology.links.len());
-        for (number, link) in topology.links.iter().enumerate() {
-            for (end, node) in link.ends.into_iter().enumerate() {
-                let is_captured = plan.captures.contains(&(2 * number + end));
-                let own = Rng::new(rng.next_u64());
-                ports.push(Port::new(node, link, is_captured, own));
-            }
-        }
+        let ports = ports(plan, &mut rng);
         let routes = Routes::new(topology, &ports, rng.next_u64());
         for (flow, ends) in plan.flows.iter().enumerate() {
             if !routes.connects(topology, ends.from, ends.to) {

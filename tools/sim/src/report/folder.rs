@@ -29,27 +29,36 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder. If it is there already and `force`, takes away what an earlier run left
-    /// there under the names of this one's files; captures of ports that are captured no more stay.
+    /// Makes the folder, or takes an empty one that is there. If one is there with something in it
+    /// and `force`, takes away what an earlier run left there under the names of this one's files;
+    /// captures of ports that are captured no more stay.
     ///
     /// # Errors
-    /// With [`io::ErrorKind::AlreadyExists`] if it is there already, or if it cannot be made.
+    /// With [`io::ErrorKind::AlreadyExists`] if there is something in it already, or if it cannot
+    /// be made.
     pub fn create(path: &Path, force: bool) -> io::Result<Folder> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         match fs::create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && force => {
-                for name in NAMES {
-                    match fs::remove_file(path.join(name)) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                        _ => {}
+                for entry in fs::read_dir(path)? {
+                    let entry = entry?;
+                    if is_own(&entry.file_name().to_string_lossy()) {
+                        fs::remove_file(entry.path())?;
                     }
                 }
             }
+            // A run that was stopped, or failed, leaves an empty one.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(path) => {}
             other => other?,
         }
         Ok(Folder { path: path.to_owned() })
+    }
+
+    /// One that is there already.
+    pub fn open(path: &Path) -> Folder {
+        Folder { path: path.to_owned() }
     }
 
     /// The folder.
@@ -70,4 +79,14 @@ impl Folder {
         write(&mut out)?;
         out.flush()
     }
+}
+
+/// Whether a file is one that runs and sweeps write.
+fn is_own(name: &str) -> bool {
+    let is_plot = || name.starts_with("sweep-") && name.ends_with(".svg");
+    NAMES.contains(&name) || is_plot()
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }

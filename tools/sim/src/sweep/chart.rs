@@ -1,5 +1,6 @@
 //! A sweep as a chart: a metric against a key.
 
+use super::request::{no_key, no_metric};
 use super::{Row, Table};
 use crate::plot::{Axis, Chart, Scale, Series, Style, units};
 
@@ -16,15 +17,11 @@ impl Table {
     pub fn chart(&self, metric: Option<&str>, key: Option<&str>) -> Result<Chart, String> {
         let metric = metric.unwrap_or("goodput_gbps");
         if !self.metrics.iter().any(|name| name == metric) {
-            let names = self.metrics.join(", ");
-            return Err(format!("no metric '{metric}': expected one of {names}"));
+            return Err(no_metric(metric, &self.metrics));
         }
         let key = match key {
             Some(key) if self.keys.iter().any(|name| name == key) => key,
-            Some(key) => {
-                let names = self.keys.join(", ");
-                return Err(format!("the sweep does not vary '{key}': expected one of {names}"));
-            }
+            Some(key) => return Err(no_key(key, &self.keys)),
             None => self.main_key().ok_or("the sweep varies no key: nothing to draw against")?,
         };
         let values = self.values_of(key);

@@ -4,6 +4,7 @@
 //! number of threads changes nothing.
 
 mod chart;
+mod request;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +13,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Document, Experiment, Setting};
 use crate::outcome::Outcome;
 use crate::report::csv::field;
 use crate::report::summary::Metric;
 use crate::report::{Run, warnings, write_json};
+
+pub use request::{Drawing, Request, Task};
 
 /// The most runs of a sweep.
 pub const MAX_RUNS: usize = 100_000;
@@ -33,7 +36,8 @@ pub struct Sweep {
 }
 
 /// One of the runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Row {
     /// The value of each key.
     pub set: BTreeMap<String, String>,
@@ -50,7 +54,7 @@ pub struct Row {
 }
 
 /// All rows, as `sweep.json` has them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// The name of the file.
     pub name: String,
@@ -125,12 +129,21 @@ impl Sweep {
     /// # Errors
     /// For the first that is wrong.
     pub fn check<E>(&self, base: &Document) -> Result<(), SweepError<E>> {
+        self.each_combination(base, |_| ())
+    }
+
+    /// Calls `each` with the first run of every combination.
+    fn each_combination<E>(
+        &self,
+        base: &Document,
+        mut each: impl FnMut(Experiment),
+    ) -> Result<(), SweepError<E>> {
         let count = self.count();
         if count == 0 || count > MAX_RUNS {
             return Err(SweepError::Count(count));
         }
         for run in (0..count).step_by(self.seeds.len()) {
-            self.document(base, run).experiment().map_err(SweepError::Config)?;
+            each(self.document(base, run).experiment().map_err(SweepError::Config)?);
         }
         Ok(())
     }
@@ -232,6 +245,14 @@ impl Row {
 }
 
 impl Table {
+    /// Reads `sweep.json`.
+    ///
+    /// # Errors
+    /// If `text` is something else.
+    pub fn from_json(text: &str) -> Result<Table, String> {
+        serde_json::from_str(text).map_err(|error| format!("no table of a sweep: {error}"))
+    }
+
     /// Writes `sweep.csv`: a column for each key, the seed, and a column for each metric.
     ///
     /// # Errors

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::sizes::{Sizes, exponential};
-use super::{MAX_FLOWS, Maker};
+use super::{MAX_FLOWS, Maker, two_hosts};
 use crate::config::document::read_text;
 use crate::config::error::Problem;
-use crate::config::units::Size;
+use crate::config::units::{Pair, Size};
 use crate::plan::{Flow, Verb};
 
 impl Maker<'_> {
@@ -16,11 +16,9 @@ impl Maker<'_> {
         let Some(pairs) = self.keys.pairs.clone() else {
             return Err(self.problem("pairs", "missing: expected pairs such as [[0, 2], [1, 2]]"));
         };
-        for [from, to] in pairs {
-            if from.max(to) >= hosts || from == to {
-                let message = format!("[{from}, {to}]: expected two of h0 to h{}", hosts - 1);
-                return Err(self.problem("pairs", message));
-            }
+        for (index, Pair(from, to)) in pairs.into_iter().enumerate() {
+            two_hosts(from, to, hosts)
+                .map_err(|message| self.problem(&format!("pairs[{index}]"), message))?;
             self.connect(from, to)?;
         }
         Ok(())
@@ -149,7 +147,7 @@ impl Maker<'_> {
             let message = "missing: expected \"web-search\", \"data-mining\", a CSV file or a size";
             return Err(self.problem("sizes", message));
         };
-        if let Some(sizes) = Sizes::named(name) {
+        if let Some(sizes) = Sizes::named(&name.replace('_', "-")) {
             return Ok(sizes);
         }
         if let Some(size) = Size::parse(name) {
@@ -166,7 +164,7 @@ impl Maker<'_> {
         })
     }
 
-    /// Where `share-qp` says so, flows between the same hosts go over one QP pair.
+    /// Where `share_qp` says so, flows between the same hosts go over one QP pair.
     pub(super) fn share_qps(&mut self) {
         if self.keys.share_qp != Some(true) {
             return;

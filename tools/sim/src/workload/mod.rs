@@ -18,6 +18,9 @@ use crate::topology::Network;
 /// The most flows of an experiment.
 pub const MAX_FLOWS: usize = 1_000_000;
 
+/// Bytes of all messages of a flow: more than any network carries in the longest run.
+pub const MAX_FLOW: u64 = 1 << 60;
+
 /// Bytes of the messages of a flow that does not say and is larger.
 const LARGE_MESSAGE: u64 = 1 << 20;
 
@@ -37,8 +40,8 @@ const KINDS: Kinds = &[
         "request-response",
         &["spread", "depth", "gap", "qps", "clients", "servers", "request", "response", "requests"],
     ),
-    ("poisson", &["verb", "from", "to", "sizes", "load", "flows", "until", "share-qp"]),
-    ("trace", &["verb", "file", "share-qp"]),
+    ("poisson", &["verb", "from", "to", "sizes", "load", "flows", "until", "share_qp"]),
+    ("trace", &["verb", "file", "share_qp"]),
 ];
 
 /// What a workload is made from.
@@ -73,22 +76,27 @@ pub(crate) struct Setting<'a> {
     pub seed: u64,
 }
 
-/// The flows of all workloads, by start. `present` tells which keys the n-th one has.
+/// The flows of all workloads, by start, and what may not be meant of them. `present` tells which
+/// keys the n-th one has.
 pub(crate) fn flows(
     setting: &Setting<'_>,
     workloads: &[WorkloadKeys],
     present: impl Fn(usize) -> Vec<String>,
-) -> Result<Vec<Flow>, Problem> {
+) -> Result<(Vec<Flow>, Vec<String>), Problem> {
     if workloads.is_empty() {
         return Err(Problem::new("workload", "there is none: expected at least one [[workload]]"));
     }
-    let mut flows = Vec::new();
+    check_names(workloads)?;
+    let given: Vec<_> =
+        workloads.iter().map(|keys| (keys.name.clone(), keys.kind.clone())).collect();
+    let mut names = names(&given).into_iter();
+    let (mut flows, mut notes) = (Vec::new(), Vec::new());
     let mut next_qp = 0;
     for (index, keys) in workloads.iter().enumerate() {
         let place = format!("workload[{index}]");
         let kind = kind_of(&place, keys.kind.as_deref(), KINDS, COMMON, &present(index))?;
         let mut maker = Maker {
-            group: keys.name.clone().unwrap_or_else(|| default_name(workloads, index, kind)),
+            group: names.next().unwrap_or_default(),
             place,
             keys,
             network: setting.network,
@@ -103,6 +111,7 @@ pub(crate) fn flows(
         if maker.flows.is_empty() {
             return Err(Problem::new(maker.place, "there is no flow in it: expected at least one"));
         }
+        notes.extend(maker.check_starts(kind)?);
         next_qp = maker.next_qp;
         flows.append(&mut maker.flows);
         if flows.len() > MAX_FLOWS {
@@ -111,22 +120,65 @@ pub(crate) fn flows(
         }
     }
     flows.sort_by_key(|flow| flow.start);
-    Ok(flows)
+    Ok((flows, notes))
 }
 
-/// A workload without a name has that of its kind, with a number from the second of them on.
-fn default_name(workloads: &[WorkloadKeys], index: usize, kind: &str) -> String {
-    let same = |keys: &&WorkloadKeys| keys.kind.as_deref() == Some(kind) && keys.name.is_none();
-    match workloads[..index].iter().filter(same).count() {
-        0 => kind.to_owned(),
-        earlier => format!("{kind}-{}", earlier + 1),
+/// What workloads are called, by the `name` and `kind` of each: one without a name has that of its
+/// kind, from the second of them on with a number.
+pub(crate) fn names(given: &[(Option<String>, Option<String>)]) -> Vec<String> {
+    let mut names: Vec<String> =
+        given.iter().map(|(name, _)| name.clone().unwrap_or_default()).collect();
+    for (index, (name, kind)) in given.iter().enumerate() {
+        let (None, Some(kind)) = (name, kind) else { continue };
+        let kind = kind.replace('_', "-");
+        let numbered = (2..).map(|number| format!("{kind}-{number}"));
+        let mut candidates = std::iter::once(kind.clone()).chain(numbered);
+        names[index] = candidates.find(|name| !names.contains(name)).unwrap_or_default();
+    }
+    names
+}
+
+/// Whether names can be told from each other, and from all else in keys and metrics.
+fn check_names(workloads: &[WorkloadKeys]) -> Result<(), Problem> {
+    for (index, keys) in workloads.iter().enumerate() {
+        let Some(name) = &keys.name else { continue };
+        let twin = workloads[..index].iter().position(|other| other.name.as_ref() == Some(name));
+        let message = match twin {
+            Some(twin) => format!("'{name}' is that of workload[{twin}]: expected another"),
+            None if name == "all" => {
+                "'all' is what all together are called: expected another".to_owned()
+            }
+            None if name.is_empty() || name.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("'{name}': expected a name that is no number, such as \"victim\"")
+            }
+            None if name.contains(['.', ',', '=', '"', '[', ']'])
+                || name.contains(char::is_control) =>
+            {
+                format!("'{name}': expected a name without dots, commas, quotes, brackets and =")
+            }
+            None => continue,
+        };
+        return Err(Problem::new(format!("workload[{index}].name"), message));
+    }
+    Ok(())
+}
+
+/// Whether a flow can be from one to the other, of so many hosts.
+fn two_hosts(from: usize, to: usize, hosts: usize) -> Result<(), String> {
+    match from.max(to) {
+        host if host >= hosts => Err(format!("no host h{host}: expected h0 to h{}", hosts - 1)),
+        host if from == to => Err(format!("h{host} to itself: expected two different hosts")),
+        _ => Ok(()),
     }
 }
 
 impl Maker<'_> {
     fn make(&mut self, kind: &str) -> Result<(), Problem> {
-        if self.keys.dscp.is_some_and(|dscp| dscp > 63) {
-            return Err(self.problem("dscp", "expected 0 to 63"));
+        self.dscp()?;
+        if let Some(start) = self.keys.start.filter(|start| start.0 >= self.until) {
+            let (start, end) = (start.0 as f64 / 1e6, self.until as f64 / 1e6);
+            let message = format!("{start} ms: expected less than the duration, {end} ms");
+            return Err(self.problem("start", message));
         }
         match kind {
             "flows" => self.make_flows(),
@@ -136,6 +188,37 @@ impl Maker<'_> {
             "request-response" => self.make_request_response(),
             "poisson" => self.make_poisson(),
             _ => self.make_trace(),
+        }
+    }
+
+    /// Whether any of its flows begins in time; a note if some do not.
+    fn check_starts(&self, kind: &str) -> Result<Option<String>, Problem> {
+        let late = self.flows.iter().filter(|flow| flow.start >= self.until).count();
+        let end = self.until as f64 / 1e6;
+        match (late, kind) {
+            (0, _) => Ok(None),
+            (late, _) if late < self.flows.len() => Ok(Some(format!(
+                "{late} of {} flows of '{}' would start after the end: the duration is {end} ms",
+                self.flows.len(),
+                self.group
+            ))),
+            (_, "trace") => {
+                let message = format!("no flow starts before the end: the duration is {end} ms");
+                Err(self.problem("file", message))
+            }
+            _ => {
+                let message = format!("so long that no flow starts in the duration, {end} ms");
+                Err(self.problem("spread", message))
+            }
+        }
+    }
+
+    /// DSCP of its packets.
+    fn dscp(&self) -> Result<u8, Problem> {
+        match self.keys.dscp.map(u8::try_from) {
+            None => Ok(DEFAULT_DSCP),
+            Some(Ok(dscp @ 0..=63)) => Ok(dscp),
+            _ => Err(self.problem("dscp", "expected 0 to 63")),
         }
     }
 
@@ -191,7 +274,10 @@ impl Maker<'_> {
                     _ => LARGE_MESSAGE,
                 });
                 match size.is_multiple_of(message) {
-                    true => Ok((message, size / message)),
+                    true if size <= MAX_FLOW => Ok((message, size / message)),
+                    true => {
+                        Err(self.problem("size", "expected at most 2^60 bytes, or \"endless\""))
+                    }
                     false => Err(self.problem("size", "expected a multiple of the message's")),
                 }
             }
@@ -206,9 +292,10 @@ impl Maker<'_> {
 
     /// How many messages are posted at a time.
     fn depth(&self, default: u32) -> Result<u32, Problem> {
-        match self.keys.depth.unwrap_or(default) {
-            depth @ 1..=4096 => Ok(depth),
-            _ => Err(self.problem("depth", "expected 1 to 4096")),
+        match self.keys.depth {
+            None => Ok(default),
+            Some(depth @ 1..=4096) => Ok(depth as u32),
+            Some(depth) => Err(self.problem("depth", format!("{depth}: expected 1 to 4096"))),
         }
     }
 
@@ -236,6 +323,7 @@ impl Maker<'_> {
         depth: u32,
         verb: Verb,
     ) -> Result<(), Problem> {
+        let dscp = self.dscp()?;
         for _ in 0..self.keys.qps.unwrap_or(1) {
             if self.flows.len() == MAX_FLOWS {
                 let message = format!("more than {MAX_FLOWS} flows");
@@ -253,7 +341,7 @@ impl Maker<'_> {
                 depth,
                 gap: self.keys.gap.unwrap_or_default().0,
                 verb,
-                dscp: self.keys.dscp.unwrap_or(DEFAULT_DSCP),
+                dscp,
                 qp: None,
             });
         }

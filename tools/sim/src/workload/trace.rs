@@ -2,7 +2,7 @@
 
 use ferroce_stack::MAX_MESSAGE;
 
-use super::{DEFAULT_DSCP, MAX_FLOWS, Maker};
+use super::{MAX_FLOW, MAX_FLOWS, Maker, two_hosts};
 use crate::config::document::read_text;
 use crate::config::error::Problem;
 use crate::plan::Flow;
@@ -29,7 +29,7 @@ impl Maker<'_> {
             depth: 1,
             gap: 0,
             verb,
-            dscp: self.keys.dscp.unwrap_or(DEFAULT_DSCP),
+            dscp: self.dscp()?,
             qp: None,
         };
         let hosts = self.network.topology.hosts;
@@ -74,8 +74,7 @@ fn parse_line(line: &str, columns: &[&str], base: &Flow, hosts: usize) -> Result
             "from" | "to" => field.strip_prefix('h').unwrap_or(field),
             _ => field,
         };
-        let number: u64 =
-            digits.parse().map_err(|_| format!("{column} is '{field}': expected a number"))?;
+        let number: u64 = digits.parse().map_err(|_| wrong_field(column, field))?;
         match *column {
             "start_ns" => flow.start = base.start.saturating_add(number),
             "from" => flow.from = number as usize,
@@ -85,13 +84,26 @@ fn parse_line(line: &str, columns: &[&str], base: &Flow, hosts: usize) -> Result
             _ => flow.dscp = u8::try_from(number).unwrap_or(u8::MAX),
         }
     }
-    if flow.from.max(flow.to) >= hosts || flow.from == flow.to {
-        return Err(format!("expected two different hosts of h0 to h{}", hosts - 1));
+    two_hosts(flow.from, flow.to, hosts)?;
+    let most = MAX_FLOW / flow.message.max(1);
+    match () {
+        () if !(1..=MAX_MESSAGE).contains(&flow.message) => {
+            Err(format!("bytes is {}: expected 1 to {MAX_MESSAGE}", flow.message))
+        }
+        () if !(1..=most).contains(&flow.messages) => {
+            Err(format!("messages is {}: expected 1 to {most}", flow.messages))
+        }
+        () if flow.dscp > 63 => Err("dscp: expected 0 to 63".to_owned()),
+        () => Ok(flow),
     }
-    if !(1..=MAX_MESSAGE).contains(&flow.message) || flow.messages == 0 || flow.dscp > 63 {
-        return Err("expected bytes 1 to 2147483648, messages from 1, dscp 0 to 63".to_owned());
+}
+
+/// What is wrong with a field that is no number.
+fn wrong_field(column: &str, field: &str) -> String {
+    match column {
+        "from" | "to" => format!("{column} is '{field}': expected a host, such as h1 or 1"),
+        _ => format!("{column} is '{field}': expected a whole number, not negative"),
     }
-    Ok(flow)
 }
 
 #[cfg(test)]
@@ -131,9 +143,14 @@ mod tests {
             parse(&format!("start_ns,from,to,bytes\n{lines}"), &base(), 2).unwrap_err()
         };
         assert_eq!(error("0,0,1,9\n0,0,1\n"), "line 3: 3 fields: expected 4");
-        assert_eq!(error("0,0,x,9\n"), "line 2: to is 'x': expected a number");
-        assert_eq!(error("0,1,1,9\n"), "line 2: expected two different hosts of h0 to h1");
-        assert!(error("0,0,1,0\n").starts_with("line 2: expected bytes"));
+        assert_eq!(error("0,0,x,9\n"), "line 2: to is 'x': expected a host, such as h1 or 1");
+        assert_eq!(
+            error("-1,0,1,9\n"),
+            "line 2: start_ns is '-1': expected a whole number, not negative"
+        );
+        assert_eq!(error("0,1,1,9\n"), "line 2: h1 to itself: expected two different hosts");
+        assert_eq!(error("0,h1,h2,9\n"), "line 2: no host h2: expected h0 to h1");
+        assert_eq!(error("0,0,1,0\n"), "line 2: bytes is 0: expected 1 to 2147483648");
         assert!(parse("start_ns,from,to\n", &base(), 2).unwrap_err().contains("'bytes'"));
     }
 }
