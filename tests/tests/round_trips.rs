@@ -1,5 +1,5 @@
-//! Algorithms that live on round trips measure one all the time, however slow a QP has become: which
-//! packets ask for an ACK for that, and which answers tell how long a round trip takes.
+//! Algorithms that live on round trips measure one all the time, however slow a QP has become:
+//! which packets ask for an ACK for that, and which answers tell how long a round trip takes.
 
 use ferroce_stack::congestion::{self, Algorithm, dcqcn, swift, timely};
 use ferroce_stack::psn::Psn;

@@ -8,9 +8,9 @@ use ferroce_agent::Options;
 
 /// Call verbs for a `ferroce conform` elsewhere
 ///
-/// Runs on the machine that is judged and calls the verbs of its libibverbs for a runner, which plays
-/// the peer. `ferroce run -- ferroce conform-agent` is our own library's. Whoever can connect to it
-/// can call verbs here: let it listen beyond this machine only on a network of trust.
+/// Runs on the machine that is judged and calls the verbs of its libibverbs for a runner, which
+/// plays the peer. `ferroce run -- ferroce conform-agent` is our own library's. Whoever can connect
+/// to it can call verbs here: let it listen beyond this machine only on a network of trust.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {

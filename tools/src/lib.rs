@@ -8,8 +8,8 @@
 //! and [`config`] show what it will find, [`mod@env`] lets a shell do the same, and [`install`]
 //! puts all of it in place. [`up`] leads from a fabric to a real network. [`conform`] judges an
 //! implementation by scenarios. [`stat`] shows what the
-//! processes of a fabric count, [`ports`] where they listen. [`sim`] simulates a network. [`agent`] calls verbs for a runner of
-//! scenarios elsewhere.
+//! processes of a fabric count, [`ports`] where they listen. [`sim`] simulates a network. [`agent`]
+//! calls verbs for a runner of scenarios elsewhere.
 
 #![forbid(unsafe_code)]
 

@@ -128,8 +128,8 @@ impl Drop for Guard<'_> {
 }
 
 impl Engine {
-    /// Joins the fabric, opens the link if it is to own one and the fabric has no gateway, and starts
-    /// the background thread.
+    /// Joins the fabric, opens the link if it is to own one and the fabric has no gateway, and
+    /// starts the background thread.
     ///
     /// # Errors
     /// [`OpenError`] if the fabric cannot be joined, the link cannot be opened, an address is not

@@ -168,8 +168,8 @@ fn is_same_flow(a: &[u8], b: &[u8], udp_at: usize) -> bool {
     }
 }
 
-/// Whether these bytes of two frames are the same. How many they are is known when this is compiled,
-/// so that no call is made for a few of them.
+/// Whether these bytes of two frames are the same. How many they are is known when this is
+/// compiled, so that no call is made for a few of them.
 #[inline]
 fn is_same<const FROM: usize, const TO: usize>(a: &[u8], b: &[u8]) -> bool {
     a[FROM..TO] == b[FROM..TO]
@@ -353,8 +353,8 @@ struct Truth {
     layout: Layout,
 }
 
-/// None if the frame is right as it is, or none to be judged; `Some(None)` if its ICRC is wrong with
-/// any identification.
+/// None if the frame is right as it is, or none to be judged; `Some(None)` if its ICRC is wrong
+/// with any identification.
 fn hidden(frame: &[u8]) -> Option<Option<Truth>> {
     let packet = Packet::parse(frame).ok()?;
     let Net::V4(ip) = packet.headers.net else { return None };

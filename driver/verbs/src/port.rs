@@ -37,8 +37,8 @@ const PORT_CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
 const GRH_REQUIRED: u8 = 1;
 /// Rate in bit/s of a device without a link, or with one that does not know its rate.
 const DEFAULT_RATE: u64 = 40_000_000_000;
-/// Links by their rate: at most so many Mb/s, the number of lanes (`active_width`), the rate of each
-/// (`active_speed_ex`): those of InfiniBand that carry so much, as Linux tells of Ethernet.
+/// Links by their rate: at most so many Mb/s, the number of lanes (`active_width`), the rate of
+/// each (`active_speed_ex`): those of InfiniBand that carry so much, as Linux tells of Ethernet.
 const RATES: [(u64, u8, u32); 11] = [
     (2_500, WIDTH_1X, 1),
     (5_000, WIDTH_1X, 2),

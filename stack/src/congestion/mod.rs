@@ -240,8 +240,8 @@ impl Config {
     /// Rate of the link where nobody says: 10 Gbit/s.
     pub const DEFAULT_LINE_RATE: u64 = 10_000_000_000;
 
-    /// The same on a link of `rate` bit/s, if that is known: unless a `line_rate` is set, it is that,
-    /// or else [`Config::DEFAULT_LINE_RATE`].
+    /// The same on a link of `rate` bit/s, if that is known: unless a `line_rate` is set, it is
+    /// that, or else [`Config::DEFAULT_LINE_RATE`].
     #[must_use]
     pub fn on_link(mut self, rate: Option<u64>) -> Config {
         if self.line_rate == 0 {

@@ -35,8 +35,8 @@ parameters! {
         beta: u32 = 1..=1_000,
         /// Weight of the newest difference in the mean of differences, in 1/1000.
         alpha: u32 = 1..=1_000,
-        /// Above 0, the change of "ECN or Delay": between `t_low` and `t_high` the gradient weighs a
-        /// step against a cut, which takes this share of the excess over `t_low`, in 1/1000.
+        /// Above 0, the change of "ECN or Delay": between `t_low` and `t_high` the gradient weighs
+        /// a step against a cut, which takes this share of the excess over `t_low`, in 1/1000.
         patched: u32 = 0..=1_000,
         /// The lowest rate in Mbit/s.
         min_rate: u64 = 1..=1_000_000,

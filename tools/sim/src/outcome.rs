@@ -82,8 +82,8 @@ pub struct Sample {
     pub rates: Vec<u64>,
 }
 
-/// A frame as a port that is captured sees it: before faults of the link strike what it sends, after
-/// they have struck what it receives.
+/// A frame as a port that is captured sees it: before faults of the link strike what it sends,
+/// after they have struck what it receives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Captured {
     /// The port, as numbered in [`Outcome::ports`].

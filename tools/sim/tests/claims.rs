@@ -89,8 +89,8 @@ fn timely_is_fair_where_t_low_decides_and_not_where_the_gradient_alone_does() {
     assert!(above.all.goodput_gbps > 36.5, "{}", above.all.goodput_gbps);
 }
 
-/// "ECN or Delay" (CoNEXT 2016), section 4: the round trip at which its change of TIMELY rests, less
-/// the way itself, at what 40 Gbit/s leave for frames.
+/// "ECN or Delay" (CoNEXT 2016), section 4: the round trip at which its change of TIMELY rests,
+/// less the way itself, at what 40 Gbit/s leave for frames.
 #[test]
 fn the_queue_of_patched_timely_is_that_of_its_fluid_model() {
     for (flows, delta) in [("2", "40"), ("8", "10"), ("8", "40")] {

@@ -88,8 +88,8 @@ impl Stash {
         *bytes += self.packets.drain(..).map(|kept| kept.frame.len()).sum::<usize>();
     }
 
-    /// What is kept, oldest first, as few ranges as it takes: a PSN that is missing is before each but
-    /// the first, even if a peer's requests overlap.
+    /// What is kept, oldest first, as few ranges as it takes: a PSN that is missing is before each
+    /// but the first, even if a peer's requests overlap.
     pub fn ranges(&self) -> impl Iterator<Item = PsnRange> {
         let mut packets = self.packets.iter().map(|kept| kept.range).peekable();
         std::iter::from_fn(move || {

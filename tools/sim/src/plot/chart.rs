@@ -54,8 +54,8 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// Least and greatest at each point: bars at marks, a band along a line. Empty: none.
     pub range: Vec<(f64, f64)>,
-    /// Which of the points are at least so high, and not known better: their marks are open, with an
-    /// arrow. Empty: none.
+    /// Which of the points are at least so high, and not known better: their marks are open, with
+    /// an arrow. Empty: none.
     pub at_least: Vec<bool>,
 }
 
@@ -423,8 +423,8 @@ impl<'c> Canvas<'c> {
         }
     }
 
-    /// Pixels that a mark stands beside its place, since others are there, too. Of names each series
-    /// has its own place.
+    /// Pixels that a mark stands beside its place, since others are there, too. Of names each
+    /// series has its own place.
     fn shift(&self, index: usize, x: f64, y: f64) -> f64 {
         let all = &self.chart.series;
         let names = self.chart.x.names.len();

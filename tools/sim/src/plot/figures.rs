@@ -122,8 +122,8 @@ fn marking<'p>(plan: &'p Plan, ports: &[usize]) -> Option<&'p Ecn> {
     first.filter(|_| markings.all(|other| other == first))
 }
 
-/// What flows bring over time while they last, each, or per workload the mean with the least and the
-/// greatest.
+/// What flows bring over time while they last, each, or per workload the mean with the least and
+/// the greatest.
 fn goodput(run: &Run<'_>) -> Option<Chart> {
     let samples = &run.outcome.samples;
     let clock = Clock::of(run);

@@ -95,8 +95,8 @@ pub fn latency(flows: &[&FlowFigures]) -> Option<Times> {
     Times::of(ended, &under_way(false), &under_way(true))
 }
 
-/// Of flows that have not finished it is only known that they have not: each counts as one that takes
-/// longer than all that have, even one that began late, as the tail would else rest on few.
+/// Of flows that have not finished it is only known that they have not: each counts as one that
+/// takes longer than all that have, even one that began late, as the tail would else rest on few.
 fn times(
     flows: &[&FlowFigures],
     ended: impl Fn(&FlowFigures) -> Option<f64>,

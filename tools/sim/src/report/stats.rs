@@ -131,8 +131,8 @@ pub const FIGURES: [Figure; 6] = [
     ("max", |times| times.max, |least| least.max),
 ];
 
-/// The times that ended, by length, each with how many of all have ended by then: what had not ended
-/// hands its part on to all that were longer, in equal shares.
+/// The times that ended, by length, each with how many of all have ended by then: what had not
+/// ended hands its part on to all that were longer, in equal shares.
 pub fn survivals(mut ended: Vec<f64>, so_far: &[f64], never: usize) -> Vec<(f64, f64)> {
     ended.sort_by(f64::total_cmp);
     let mut so_far = so_far.to_vec();
