@@ -414,7 +414,8 @@ impl<'c> Canvas<'c> {
                 continue;
             }
             for (place, (x, y)) in series.points.iter().enumerate() {
-                let at = self.x(*x) + self.shift(index, *x, *y);
+                let (left, right) = (self.left + MARK_SIZE / 2.0, self.right - MARK_SIZE / 2.0);
+                let at = (self.x(*x) + self.shift(index, *x, *y)).clamp(left, right);
                 if let Some((low, high)) = series.range.get(place) {
                     draw_bar(colour(index), at, self.y(*low), self.y(*high), out);
                 }
@@ -423,8 +424,8 @@ impl<'c> Canvas<'c> {
         }
     }
 
-    /// Pixels that a mark stands beside its place, since others are there, too. Of names each
-    /// series has its own place.
+    /// Pixels that a mark stands beside its place, since others are there, too, but never among those
+    /// of the next place. Of names each series has its own place.
     fn shift(&self, index: usize, x: f64, y: f64) -> f64 {
         let all = &self.chart.series;
         let names = self.chart.x.names.len();
@@ -439,7 +440,12 @@ impl<'c> Canvas<'c> {
         };
         let close: Vec<usize> = (0..all.len()).filter(|other| has_one(&all[*other])).collect();
         let place = close.iter().position(|other| *other == index).unwrap_or(0);
-        (place as f64 - (close.len().max(1) - 1) as f64 / 2.0) * (MARK_SIZE - 1.0)
+        let count = close.len().max(1) as f64;
+        let distances = all.iter().flat_map(|series| &series.points);
+        let distances = distances.map(|point| (self.x(point.0) - self.x(x)).abs());
+        let next = distances.filter(|distance| *distance > 0.0).fold(f64::INFINITY, f64::min);
+        let step = (MARK_SIZE - 1.0).min(0.6 * next / count);
+        (place as f64 - (count - 1.0) / 2.0) * step
     }
 
     /// Points of a curve that are marked, if there are several curves: at places of its own.
@@ -614,6 +620,13 @@ mod tests {
             shifts.dedup_by(|a, b| (*a - *b).abs() < MARK_SIZE - 2.0);
             assert_eq!(shifts.len(), 3);
         }
+        // Places that are near one another leave less room.
+        let mut near = chart(Style::Marked, vec![(0.0, 5.0), (1.0, 5.0), (90.0, 5.0)]);
+        near.series = vec![near.series[0].clone(); 8];
+        let canvas = Canvas::new(&near, TOP);
+        let first = canvas.x(1.0) + canvas.shift(0, 1.0, 5.0);
+        let last = canvas.x(0.0) + canvas.shift(7, 0.0, 5.0);
+        assert!(last < first, "{last} {first}");
         let mut apart = chart(Style::Marked, vec![(0.0, 5.0)]);
         apart.series.push(Series::new("c".to_owned(), Style::Marked, vec![(0.0, 50.0)]));
         assert_eq!(Canvas::new(&apart, TOP).shift(0, 0.0, 5.0), 0.0);
