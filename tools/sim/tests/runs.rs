@@ -52,6 +52,15 @@ fn document() -> Document {
     Document::parse(Path::new("small.toml"), FILE).unwrap()
 }
 
+/// The same with these keys set.
+fn document_with(set: &[(&str, &str)]) -> Document {
+    let mut document = document();
+    for (key, value) in set {
+        document.set(Setting { key: (*key).to_owned(), value: (*value).to_owned() });
+    }
+    document
+}
+
 /// Runs it, and returns what is in the folder.
 fn files(document: &Document) -> (Summary, BTreeMap<String, Vec<u8>>) {
     let experiment = document.experiment().unwrap();
@@ -131,14 +140,11 @@ fn captured(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
 
 #[test]
 fn a_frame_that_a_fault_has_dropped_is_in_the_capture_of_its_sender_alone() {
-    let mut document = document();
-    for (key, value) in [
+    let document = document_with(&[
         ("capture", "[\"s0:h0\", \"h0\"]"),
         ("fault.0.rule", "drop 5% of rc-write"),
         ("workload.incast.senders", "1"),
-    ] {
-        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
-    }
+    ]);
     let (summary, files) = files(&document);
     assert!(summary.struck > 0);
     // Each under the name that was asked for.
@@ -214,16 +220,13 @@ fn a_sweep_gives_the_same_bytes_whatever_the_number_of_threads() {
 /// Two of the flows lose their last packets, and have no timeout within the simulation.
 #[test]
 fn flows_that_hang_to_the_end_are_not_left_out_of_percentiles_tables_and_plots() {
-    let mut document = document();
-    for (key, value) in [
+    let document = document_with(&[
         ("host.congestion", "none"),
         ("host.timeout", "14"),
         ("workload.incast.spread", "0"),
         ("switch.pfc.enabled", "false"),
         ("fault.0.rule", "drop 1..2nd rc-write-last"),
-    ] {
-        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
-    }
+    ]);
     let (summary, files) = files(&document);
     let incast = &summary.groups[0];
     assert!(incast.unfinished >= 2 && incast.failed == 0, "{incast:?}");
@@ -265,10 +268,8 @@ fn numbers(table: &[u8], is_wanted: impl Fn(&[&str]) -> bool, column: usize) -> 
 
 #[test]
 fn the_longest_queue_of_samples_is_that_of_ports_and_summary() {
-    let mut document = document();
     // So seldom that the queue's peaks lie between two samples.
-    document.set(Setting { key: "sample".to_owned(), value: "170 us".to_owned() });
-    document.set(Setting { key: "warmup".to_owned(), value: "0".to_owned() });
+    let document = document_with(&[("sample", "170 us"), ("warmup", "0")]);
     let (summary, files) = files(&document);
     let port = summary.queue.max_port.clone().unwrap();
     let of_port = numbers(&files["ports.csv"], |line| line[0] == port, 10);
@@ -283,15 +284,12 @@ fn the_longest_queue_of_samples_is_that_of_ports_and_summary() {
 
 #[test]
 fn plots_show_the_ports_and_the_time_that_are_asked_for() {
-    let mut document = document();
-    for (key, value) in [
+    let document = document_with(&[
         ("plots.ports", "[\"s0:h3\", \"h2\"]"),
         ("plots.from", "300 us"),
         ("plots.until", "400 us"),
         ("plots.width", "330"),
-    ] {
-        document.set(Setting { key: key.to_owned(), value: value.to_owned() });
-    }
+    ]);
     let (_, files) = files(&document);
     let queue = String::from_utf8_lossy(&files["queue.svg"]);
     for text in ["s0:h3", "h2:s0", ">300<", ">400<", "width=\"330\""] {

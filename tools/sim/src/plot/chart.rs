@@ -424,8 +424,8 @@ impl<'c> Canvas<'c> {
         }
     }
 
-    /// Pixels that a mark stands beside its place, since others are there, too, but never among those
-    /// of the next place. Of names each series has its own place.
+    /// Pixels that a mark stands beside its place, since others are there, too, but never among
+    /// those of the next place. Of names each series has its own place.
     fn shift(&self, index: usize, x: f64, y: f64) -> f64 {
         let all = &self.chart.series;
         let names = self.chart.x.names.len();

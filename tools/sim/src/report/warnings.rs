@@ -1,9 +1,8 @@
 //! What makes figures say less than they seem to.
 
-use super::{Run, Summary};
+use ferroce_stack::time::ack_timeout_ns;
 
-/// Nanoseconds that an ACK timeout of code 0 would take, each further code twice as long.
-const TIMEOUT_UNIT: f64 = 4096.0;
+use super::{Run, Summary};
 
 /// A sentence for each reason to read a run's figures with care: flows that had no time to finish,
 /// and losses whose timeout is longer than the simulation.
@@ -20,16 +19,16 @@ pub fn warnings(run: &Run<'_>, summary: &Summary) -> Vec<String> {
         ));
     }
     let plan = &run.experiment.plan;
-    let timeout = TIMEOUT_UNIT * f64::from(1_u32 << plan.host.timeout.min(31));
+    let too_long = ack_timeout_ns(plan.host.timeout).filter(|timeout| *timeout >= plan.until);
     let is_over = all.finished + all.failed == all.flows;
     let lost = summary.dropped + summary.struck;
-    if lost > 0 && !is_over && plan.host.timeout > 0 && timeout >= plan.until as f64 {
+    if let Some(timeout) = too_long.filter(|_| lost > 0 && !is_over) {
         warnings.push(format!(
             "{lost} packets were lost or struck by faults, and the ACK timeout (host.timeout = {}, \
              {:.3} ms) is not shorter than the duration: a flow that has to wait for one stands \
              still to the end",
             plan.host.timeout,
-            timeout / 1e6
+            timeout as f64 / 1e6
         ));
     }
     warnings
