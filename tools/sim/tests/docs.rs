@@ -369,6 +369,14 @@ fn errors_of_settings_name_the_setting() {
     }
     assert_eq!(error("workload.0.senders", "1"), "none");
     assert_eq!(error("congestion.dcqcn.rpg_ai_rate", "40 Mbit/s"), "none");
+    for (key, value) in [
+        ("congestion.timely.t_low", "50 us"),
+        ("congestion.timely.t_high", "1 ms"),
+        ("congestion.timely.min_rtt", "20 us"),
+        ("congestion.timely.delta", "10 Mbit/s"),
+    ] {
+        assert_eq!(error(key, value), "none");
+    }
     assert_eq!(error("congestion.dcqcn.rpg-time-reset", "1 ms"), "none");
     assert_eq!(error("host.loss-recovery", "selective_repeat"), "none");
     assert_eq!(error("capture", "h0"), "none");

@@ -13,7 +13,10 @@ use crate::near::did_you_mean;
 const UNITS: &[(&str, &[&str])] = &[
     ("bit/s", &["line_rate"]),
     ("B", &["burst", "rpg_byte_reset"]),
-    ("ns", &["min_time_between_cnps", "base_target_delay", "fs_range"]),
+    (
+        "ns",
+        &["min_time_between_cnps", "base_target_delay", "fs_range", "t_low", "t_high", "min_rtt"],
+    ),
     ("us", &["dce_tcp_rtt", "rpg_time_reset", "rate_reduce_monitor_period"]),
     (
         "Mbit/s",
@@ -24,6 +27,7 @@ const UNITS: &[(&str, &[&str])] = &[
             "rpg_min_rate",
             "rate_to_set_on_first_cnp",
             "min_rate",
+            "delta",
         ],
     ),
 ];
