@@ -326,7 +326,8 @@ impl<'de> Visitor<'de> for HostsVisitor {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "hosts: \"all\", one such as 3 or \"h3\", ranges such as \"0..3, 8\", or an array of these",
+            "hosts: \"all\", one such as 3 or \"h3\", ranges such as \"0..3, 8\", or an array of \
+             these",
         )
     }
 
@@ -384,7 +385,8 @@ impl<'de> Visitor<'de> for PairVisitor {
                 }
                 _ => {
                     return Err(A::Error::custom(
-                        "more than one host: expected two hosts, such as [1, 0] or [\"h1\", \"h0\"]",
+                        "more than one host: expected two hosts, such as [1, 0] or \
+                         [\"h1\", \"h0\"]",
                     ));
                 }
             }
