@@ -56,6 +56,21 @@ fn a_condition_may_stand_where_a_field_might() {
 }
 
 #[test]
+fn a_class_named_like_a_field_is_no_field_without_its_of() {
+    let suffix = Some(HeaderSet::IMM_DT);
+    let class = Class { suffix, ..Class::default() };
+    let place = Place::AnyByte;
+    for change in [Change::Flip, Change::By(0), Change::To(5)] {
+        let what = Corruption { place, change, icrc_fixed: false };
+        let rule = Rule::new(Action::Corrupt(what), class);
+        assert_eq!(rule.to_string().parse(), Ok(rule));
+    }
+    let rule: Rule = "corrupt imm of imm".parse().unwrap();
+    let what = Corruption::of(Place::Field(Field::Imm));
+    assert_eq!(rule, Rule::new(Action::Corrupt(what), class));
+}
+
+#[test]
 fn every_opcode_has_the_standards_name_and_ours() {
     for code in 0..=255 {
         let Some(info) = ferroce_stack::wire::Opcode(code).info() else { continue };
