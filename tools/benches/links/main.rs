@@ -7,7 +7,6 @@
 
 mod cable;
 mod conversation;
-mod figure;
 mod metric;
 mod peer;
 mod program;
@@ -23,11 +22,10 @@ use clap::Parser;
 
 use cable::{Cable, Mode};
 use conversation::Conversation;
-use figure::median;
 use metric::{Comparison, Metric};
 use shared::machine::{Disturbance, two_cpus};
 use shared::probe::probe;
-use shared::table::{Row, Sample, print};
+use shared::table::{Row, Sample, median, print, print_figure};
 use task::{Job, Task};
 
 /// How long a trial takes that tells what can be measured here.
@@ -180,10 +178,7 @@ fn typical(samples: &[Option<Sample>]) -> f64 {
 fn print_figures(metrics: &[Metric], samples: &[Vec<Option<Sample>>]) {
     println!();
     for (metric, samples) in metrics.iter().zip(samples) {
-        let values: Vec<f64> = samples.iter().flatten().map(|sample| sample.value).collect();
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let (typical, unit) = (typical(samples), metric.unit.name());
-        println!("{:<40} {typical:>9.3} {unit} ({least:.3} .. {most:.3})", metric.name);
+        let samples: Vec<Sample> = samples.iter().flatten().copied().collect();
+        print_figure(&metric.name, metric.unit.name(), &samples);
     }
 }

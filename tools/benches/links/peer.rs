@@ -11,7 +11,7 @@ use ferroce::{
 };
 
 use crate::conversation::Conversation;
-use crate::figure::median;
+use crate::shared::table::median;
 use crate::task::{Operation, Task};
 
 /// Bytes on their way, at most; and messages.

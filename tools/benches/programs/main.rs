@@ -37,6 +37,15 @@ struct Arguments {
     /// Two short rounds instead of seven long ones
     #[arg(long)]
     quick: bool,
+    /// Rounds
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Only figures whose names contain one of these
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Print every figure too
+    #[arg(long)]
+    figures: bool,
     /// Print the table as JSON too
     #[arg(long)]
     json: bool,
@@ -61,13 +70,23 @@ fn main() -> Result<()> {
 
 fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
     let cpus = two_cpus()?;
-    let (rounds, work) = if arguments.quick { (2, 8) } else { (7, 1) };
+    let (rounds, work) = if arguments.quick { (2, 8) } else { (arguments.rounds, 1) };
     let lab = Lab { fabric, cpus, work };
-    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, probe(cpus)?);
-    let metrics = Metric::all(&lab);
+    let is_wanted = |name: &str| {
+        arguments.only.is_empty() || arguments.only.iter().any(|text| name.contains(text))
+    };
+    let mut metrics = Metric::all(&lab);
+    metrics.retain(|metric| is_wanted(&metric.name));
     let mut samples = vec![Vec::new(); metrics.len()];
     for round in 0..rounds {
-        eprintln!("round {} of {rounds}", round + 1);
+        // The host may move them: what they are now decides what this round shows.
+        println!(
+            "round {} of {rounds}, CPUs {} and {}: {}",
+            round + 1,
+            cpus.0,
+            cpus.1,
+            probe(cpus)?
+        );
         for (metric, samples) in metrics.iter().zip(&mut samples) {
             let before = Disturbance::start()?;
             let value = metric.measure(&lab)?;
@@ -75,10 +94,17 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
         }
     }
     let idle = idle::share(fabric)?;
-    program::one_core(&lab, &metric::on_one_core())?;
-    println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, probe(cpus)?);
+    if arguments.only.is_empty() {
+        program::one_core(&lab, &metric::on_one_core())?;
+    }
+    println!("after it: {}", probe(cpus)?);
     let rows = table::rows(&metrics, &samples, idle);
     shared_table::print(&rows);
+    if arguments.figures {
+        for (metric, samples) in metrics.iter().zip(&samples) {
+            shared_table::print_figure(&metric.name, metric.unit.name(), samples);
+        }
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     }

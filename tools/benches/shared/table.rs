@@ -105,9 +105,20 @@ impl Row {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle one; 0 of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Prints one figure's samples: the median, the least and the most, and each in its turn.
+pub fn print_figure(name: &str, unit: &str, samples: &[Sample]) {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let each: Vec<String> = values.iter().map(|value| format!("{value:.3}")).collect();
+    let (typical, each) = (median(values), each.join(" "));
+    println!("{name:<40} {typical:>9.3} {unit} ({least:.3} .. {most:.3}): {each}");
 }
 
 /// Prints them.

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::{packet, udp, xdp};
 use crate::conversation::{Conversation, Stop};
-use crate::figure::median;
+use crate::shared::table::median;
 use crate::task::{Load, Raw, Task};
 
 /// A socket, and the one frame or burst of them that it sends.
