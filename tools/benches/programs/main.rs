@@ -93,7 +93,7 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
             samples.push(Sample { value, foreign: before.foreign_share()? });
         }
     }
-    let idle = idle::share(fabric)?;
+    let idle = is_wanted(table::IDLE).then(|| idle::share(fabric)).transpose()?;
     if arguments.only.is_empty() {
         program::one_core(&lab, &metric::on_one_core())?;
     }

@@ -5,6 +5,9 @@ use crate::metric::names::{self, sized};
 use crate::shared::table::{Row, Sample, Target};
 use crate::{RING_SIZES, SIZES};
 
+/// The line of the process that waits.
+pub const IDLE: &str = "idle process, CPU time";
+
 /// What is compared to what.
 fn comparisons() -> Vec<(String, String, Target)> {
     let mut all = Vec::new();
@@ -30,15 +33,15 @@ fn comparisons() -> Vec<(String, String, Target)> {
 }
 
 /// The table: of each metric its samples, one a round. Without what is not installed.
-pub fn rows(metrics: &[Metric], samples: &[Vec<Sample>], idle: f64) -> Vec<Row> {
+pub fn rows(metrics: &[Metric], samples: &[Vec<Sample>], idle: Option<f64>) -> Vec<Row> {
     let find = |name: &str| metrics.iter().position(|metric| metric.name == name);
     let compare = |(name, reference, target): (String, String, Target)| {
         let (at, of) = (find(&name)?, find(&reference)?);
         let rounds = samples[at].iter().copied().zip(samples[of].iter().copied()).collect();
         Some(Row::of([&name, &reference], metrics[at].unit.name(), rounds, target))
     };
-    let idle = Row {
-        name: "idle process, CPU time".into(),
+    let idle = idle.map(|idle| Row {
+        name: IDLE.into(),
         value: 100.0 * idle,
         unit: "%",
         reference_name: "one core".into(),
@@ -49,6 +52,6 @@ pub fn rows(metrics: &[Metric], samples: &[Vec<Sample>], idle: f64) -> Vec<Row> 
         target: Target::AtMost(0.01),
         met: idle <= 0.01,
         disturbed: false,
-    };
-    comparisons().into_iter().filter_map(compare).chain([idle]).collect()
+    });
+    comparisons().into_iter().filter_map(compare).chain(idle).collect()
 }
