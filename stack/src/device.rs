@@ -113,6 +113,8 @@ pub struct Device<M> {
     line: VecDeque<u32>,
     /// Packets the first in line may still send in its turn.
     burst_left: u32,
+    /// The QP of the last packet, by slot.
+    last_sender: u32,
     /// The QP whose ACK is held back, unless it owes more meanwhile.
     held: Option<Qpn>,
     /// QPs that have something to send in a class that is paused, by slot.
@@ -162,6 +164,7 @@ impl<M: Memory> Device<M> {
             flows: FlowTable::default(),
             line: VecDeque::new(),
             burst_left: config.burst,
+            last_sender: 0,
             held: None,
             paused: Vec::new(),
             timers: TimerQueue::default(),
@@ -269,17 +272,20 @@ impl<M: Memory> Device<M> {
             if let Some(deadline) = qp.deadline() {
                 self.timers.arm(slot, deadline);
             }
-            if sent.is_none() {
+            // Asked here, which is cheaper than to try and build one more.
+            if sent.is_none() || !wants_to_transmit(qp, &mut self.held) {
                 qp.in_line = false;
-                if qp.is_paused(&self.shared) && !qp.awaits_resumption {
+                if sent.is_none() && qp.is_paused(&self.shared) && !qp.awaits_resumption {
                     qp.awaits_resumption = true;
                     self.paused.push(slot);
                 }
                 self.leave_line();
+            } else {
+                self.burst_left -= 1;
             }
             self.fail_users_of_overrun_cqs();
             if let Some(len) = sent {
-                self.burst_left -= 1;
+                self.last_sender = slot;
                 self.loop_back_multicast(now, slot, &frame[..len]);
                 return Some(len);
             }
@@ -291,8 +297,7 @@ impl<M: Memory> Device<M> {
     /// else is called.
     #[inline]
     pub fn sender(&mut self) -> Option<Qpn> {
-        let slot = *self.line.front()?;
-        self.qps.at(slot).map(|qp| qp.qpn)
+        self.qps.at(self.last_sender).map(|qp| qp.qpn)
     }
 
     /// Holds back an ACK, if one is all there is to send and none is held: [`Device::poll_transmit`]
@@ -389,11 +394,7 @@ impl<M: Memory> Device<M> {
     /// Puts a QP in line if it may have something to send, and its timer in the queue.
     pub(crate) fn settle(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let wants = match is_held(qp, &mut self.held) {
-            true => qp.wants_to_request(),
-            false => qp.wants_to_transmit(),
-        };
-        if !qp.in_line && wants {
+        if !qp.in_line && wants_to_transmit(qp, &mut self.held) {
             qp.in_line = true;
             self.line.push_back(slot);
         }
@@ -515,6 +516,14 @@ fn is_held(qp: &Qp, held: &mut Option<Qpn>) -> bool {
     }
     *held = held.filter(|_| qp.plain_ack().is_some());
     held.is_some()
+}
+
+/// Whether a QP has anything to send but an ACK that is held back.
+fn wants_to_transmit(qp: &Qp, held: &mut Option<Qpn>) -> bool {
+    match is_held(qp, held) {
+        true => qp.wants_to_request(),
+        false => qp.wants_to_transmit(),
+    }
 }
 
 /// Whether the packet has the ICRC that the peer's packets should have.
