@@ -10,7 +10,7 @@
 //! word mean a program that polls now and then only, and the thread *holds*: it keeps the work
 //! for a while, whoever polls.
 
-use super::{ARMED, AWAKE, Driven, Look, POLLED, Progress, Wake};
+use super::{ARMED, AWAKE, Driven, Look, POLLED, Progress, Settings, Wake};
 use crate::sync::{Ordering, fence};
 
 /// What to do next.
@@ -54,8 +54,10 @@ pub struct Thread {
     polls_counted_from: u32,
     /// `polls` at the last batch, or when last set anew.
     polls_last: u32,
-    /// The batch to come follows a watch that pollers have let run out.
-    after_watch: bool,
+    /// `polls` when the lock was last found taken, unless it has been free since.
+    polls_when_busy: Option<u32>,
+    /// The batch to come follows a watch that pollers have let run out: how long that was.
+    after_watch_ns: Option<u64>,
     idle_since_ns: Option<u64>,
     yielded_at_ns: Option<u64>,
     /// Idle turns left that sleep at once.
@@ -94,7 +96,8 @@ impl Thread {
             notifies: 0,
             polls_counted_from: 0,
             polls_last: 0,
-            after_watch: false,
+            polls_when_busy: None,
+            after_watch_ns: None,
             idle_since_ns: None,
             yielded_at_ns: None,
             hog_turns: 0,
@@ -117,7 +120,7 @@ impl Thread {
             (Seen::Awake, State::Drive) => self.yielded(progress, now_ns),
             (Seen::Awake, State::Armed) => match progress.wake.word().load(Ordering::Acquire) {
                 ARMED => Action::Look,
-                POLLED => self.watch(progress, now_ns),
+                POLLED => self.watch(progress, now_ns, progress.settings.watch_ns),
                 // AWAKE; or nonsense of a peer's, with which it would never sleep again.
                 _ => self.drive(progress),
             },
@@ -137,30 +140,38 @@ impl Thread {
             self.count_polls_from_now(progress);
         }
         let polls = progress.counters.polls.load(Ordering::Relaxed);
-        let polls_moved = polls != self.polls_last;
+        // Also from one time that the lock was taken to the next, asleep or not in between.
+        let polls_moved =
+            polls != self.polls_last || self.polls_when_busy.is_some_and(|before| polls != before);
         self.polls_last = polls;
-        let missed = self.after_watch && driven == Driven::Worked { frames: true };
-        self.after_watch = false;
-        if missed {
+        self.polls_when_busy = (driven == Driven::Busy).then_some(polls);
+        let after_watch_ns = self.after_watch_ns.take();
+        if after_watch_ns.is_some() && driven == (Driven::Worked { frames: true }) {
             self.missed(progress, now_ns);
         }
         let holds = now_ns < self.hold_until_ns;
         // Signed: a count that another thread's increment has overwritten goes back a little.
         let polls = polls.wrapping_sub(self.polls_counted_from).cast_signed();
-        match driven {
-            Driven::Busy if polls_moved && !holds => self.step_back(progress, now_ns),
-            Driven::Busy => {
+        match (driven, after_watch_ns) {
+            // Within a batch that takes longer than the watch did: who does it drives, too.
+            (Driven::Busy, Some(span_ns)) if !holds => {
+                self.step_back(progress, now_ns, longer(span_ns, settings))
+            }
+            (Driven::Busy, _) if polls_moved && !holds => {
+                self.step_back(progress, now_ns, settings.watch_ns)
+            }
+            (Driven::Busy, _) => {
                 self.arm(progress);
                 self.sleep_armed(progress, now_ns, Some(now_ns + settings.busy_ns))
             }
             _ if polls >= settings.polls_before_watch.cast_signed() && !holds => {
-                self.step_back(progress, now_ns)
+                self.step_back(progress, now_ns, settings.watch_ns)
             }
-            Driven::Worked { .. } => {
+            (Driven::Worked { .. }, _) => {
                 self.idle_since_ns = None;
                 Action::Drive
             }
-            Driven::Idle => self.idle(progress, now_ns),
+            (Driven::Idle, _) => self.idle(progress, now_ns),
         }
     }
 
@@ -228,7 +239,7 @@ impl Thread {
             return Action::Wait { expected: wake, timeout_ns: Some(until_ns - now_ns) };
         }
         if driven_count(progress) != driven {
-            let span_ns = (span_ns * 2).min(progress.settings.watch_max_ns);
+            let span_ns = longer(span_ns, &progress.settings);
             return self.watch_for(progress, now_ns, span_ns, wake);
         }
         if wake == ARMED {
@@ -237,7 +248,7 @@ impl Thread {
             return Action::Look;
         }
         let action = self.drive(progress);
-        self.after_watch = true;
+        self.after_watch_ns = Some(span_ns);
         action
     }
 
@@ -247,7 +258,7 @@ impl Thread {
         progress.armed_until_ns.store(0, Ordering::Relaxed);
         progress.wake.word().swap(AWAKE, Ordering::AcqRel);
         self.count_polls_from_now(progress);
-        self.after_watch = false;
+        self.after_watch_ns = None;
         self.idle_since_ns = None;
         self.yielded_at_ns = None;
         Action::Drive
@@ -281,21 +292,21 @@ impl Thread {
         Action::Wait { expected: ARMED, timeout_ns }
     }
 
-    /// Leaves the work to pollers: enters Watch from Drive.
-    fn step_back<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action {
+    /// Leaves the work to pollers: enters Watch from Drive, for so long.
+    fn step_back<W: Wake>(&mut self, progress: &Progress<W>, now_ns: u64, span_ns: u64) -> Action {
         progress.wake.word().store(POLLED, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.notifies != progress.counters.notifies.load(Ordering::Relaxed) {
             // The last poller has just said that it will wait, and found the thread awake.
             return self.drive(progress);
         }
-        self.watch(progress, now_ns)
+        self.watch(progress, now_ns, span_ns)
     }
 
     /// Enters Watch; the word is `POLLED`.
-    fn watch<W>(&mut self, progress: &Progress<W>, now_ns: u64) -> Action {
+    fn watch<W>(&mut self, progress: &Progress<W>, now_ns: u64, span_ns: u64) -> Action {
         progress.armed_until_ns.store(0, Ordering::Relaxed);
-        self.watch_for(progress, now_ns, progress.settings.watch_ns, POLLED)
+        self.watch_for(progress, now_ns, span_ns, POLLED)
     }
 
     fn watch_for<W>(
@@ -339,6 +350,11 @@ impl Thread {
     }
 }
 
+/// The next watch, if pollers are about.
+fn longer(span_ns: u64, settings: &Settings) -> u64 {
+    (span_ns * 2).min(settings.watch_max_ns)
+}
+
 /// Polls and posts.
 fn driven_count<W>(progress: &Progress<W>) -> u32 {
     let counters = &progress.counters;
@@ -347,7 +363,7 @@ fn driven_count<W>(progress: &Progress<W>) -> u32 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Futex, Settings};
+    use super::super::Futex;
     use super::*;
     use crate::sync::AtomicU32;
 
@@ -506,7 +522,7 @@ mod tests {
     fn armed_is_woken_by_a_timer_set_while_it_looked() {
         let mut rig = Rig::armed();
         assert_eq!(rig.awake(MS), Action::Look);
-        rig.progress.timer(Some(rig.now_ns + MS));
+        rig.progress.timer(|| Some(rig.now_ns + MS));
         assert_eq!(rig.looked(NOTHING), wait(ARMED, None));
         assert_eq!(rig.wake(), AWAKE, "the wait does not begin");
         assert_eq!(rig.awake(0), Action::Drive);
@@ -579,6 +595,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_is_taken_again_after_polls_is_a_pollers() {
+        let mut rig = Rig::new();
+        for _ in 0..3 {
+            assert_eq!(rig.driven(0, Driven::Busy), wait(ARMED, Some(50 * US)));
+            // A frame has come, for which nobody has polled yet.
+            rig.progress.ring_bell();
+            assert_eq!(rig.awake(5 * US), Action::Drive);
+        }
+        assert_eq!(rig.driven(0, Driven::Busy), wait(ARMED, Some(50 * US)));
+        rig.poll(1);
+        rig.progress.ring_bell();
+        assert_eq!(rig.awake(5 * US), Action::Drive);
+        assert_eq!(rig.driven(0, Driven::Busy), wait(POLLED, Some(200 * US)));
+    }
+
+    #[test]
     fn watch_lasts_longer_up_to_2_ms_while_somebody_polls_or_posts() {
         let mut rig = Rig::watching();
         let mut span_ns = 200 * US;
@@ -589,6 +621,20 @@ mod tests {
         }
         assert_eq!(rig.awake(span_ns), Action::Drive);
         assert_eq!(rig.wake(), AWAKE);
+    }
+
+    #[test]
+    fn watch_goes_on_longer_if_it_ends_within_a_long_batch_of_a_poller() {
+        let mut rig = Rig::watching();
+        let mut span_ns = 200 * US;
+        for longer_ns in [400 * US, 800 * US, 1600 * US, 2 * MS, 2 * MS] {
+            assert_eq!(rig.awake(span_ns), Action::Drive);
+            assert_eq!(rig.driven(0, Driven::Busy), wait(POLLED, Some(longer_ns)));
+            assert_eq!(rig.wake(), POLLED);
+            span_ns = longer_ns;
+        }
+        assert_eq!(rig.awake(span_ns), Action::Drive);
+        assert_eq!(rig.driven(0, WORKED), Action::Drive, "nobody drives any more");
     }
 
     #[test]
