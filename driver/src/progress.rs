@@ -283,12 +283,13 @@ impl<W: Wake> Progress<W> {
         }
     }
 
-    /// The engine's next timer, after a batch of the application's. Wakes the thread if it would
-    /// sleep past it. Call it before the engine's lock is released.
+    /// The engine's next timer, after a batch of the application's; asked for where the thread
+    /// sleeps. Wakes it if it would sleep past the timer. Call it before the engine's lock is
+    /// released.
     #[inline]
-    pub fn timer(&self, deadline_ns: Option<u64>) {
-        let Some(deadline_ns) = deadline_ns else { return };
-        if deadline_ns < self.armed_until_ns.load(Ordering::Relaxed) {
+    pub fn timer(&self, deadline_ns: impl FnOnce() -> Option<u64>) {
+        let armed_until_ns = self.armed_until_ns.load(Ordering::Relaxed);
+        if armed_until_ns != 0 && deadline_ns().is_some_and(|at| at < armed_until_ns) {
             self.ring_bell();
         }
     }
@@ -461,13 +462,13 @@ mod tests {
     #[test]
     fn only_a_timer_the_thread_would_sleep_past_wakes_it() {
         let progress = progress(ARMED);
-        progress.timer(Some(5));
+        progress.timer(|| Some(5));
         assert_eq!(wake(&progress), ARMED, "it is about to look");
         progress.armed_until_ns.store(10, Ordering::Relaxed);
-        progress.timer(None);
-        progress.timer(Some(10));
+        progress.timer(|| None);
+        progress.timer(|| Some(10));
         assert_eq!(wake(&progress), ARMED);
-        progress.timer(Some(9));
+        progress.timer(|| Some(9));
         assert_eq!(wake(&progress), AWAKE);
     }
 

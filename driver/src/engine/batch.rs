@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use ferroce_stack::Device;
 use ferroce_stack::gid::Gid;
@@ -164,6 +164,8 @@ pub(crate) struct Inner {
     backlog: Vec<Cq>,
     /// Bells taken, kept for its memory.
     rung: Vec<u32>,
+    /// Completions on their way, kept for its memory.
+    completions: Box<[Wc; WC_BATCH]>,
     rx: Box<[u8]>,
     tx: Box<[u8]>,
     /// Turns that found nothing to do.
@@ -202,6 +204,7 @@ impl Inner {
             services: None,
             backlog: Vec::new(),
             rung: Vec::new(),
+            completions: Box::new([Wc::default(); WC_BATCH]),
             rx: frame.clone(),
             tx: frame,
             quiet_turns: 0,
@@ -500,7 +503,7 @@ impl Inner {
     /// Moves a CQ's completions to its ring, and tells its channel if it is armed.
     fn publish_cq(&mut self, now: Instant, cq: Cq) -> bool {
         let Some(side) = self.cqs.get_mut(cq) else { return false };
-        let mut batch = [Wc::default(); WC_BATCH];
+        let batch = &mut self.completions;
         let (mut published, mut solicited) = (false, false);
         loop {
             let room = side.producer.room(WC_BATCH);
@@ -571,6 +574,8 @@ impl Inner {
 fn refresh_state(device: &Device<HostMemory>, qp: &QueuePair) {
     if let Ok(state) = device.qp_state(qp.qpn) {
         qp.state.store(state as u8, Ordering::Release);
+        // Who posts receives rings a bell and then looks here; the bells are looked at after this.
+        fence(Ordering::SeqCst);
     }
 }
 

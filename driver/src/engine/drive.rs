@@ -63,7 +63,7 @@ impl Core {
 
     /// Has the thread wake up in time for the next timer.
     pub(super) fn tell_deadline(&self, inner: &Inner) {
-        self.progress.timer(inner.next_timeout().map(|at| at.nanos()));
+        self.progress.timer(|| inner.next_timeout().map(|at| at.nanos()));
     }
 
     /// Runs one bounded batch, unless somebody else does.

@@ -2,9 +2,9 @@
 //! work queue that seems full.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use ferroce_stack::verbs::{RecvWr, SendData, SendFlags, SendWr, Sge, VerbsError};
+use ferroce_stack::verbs::{QpState, RecvWr, SendData, SendFlags, SendWr, Sge, VerbsError};
 
 use super::batch::Driver;
 use super::objects::{SendEntry, WorkQueue};
@@ -21,7 +21,8 @@ pub struct SendBatch<'a> {
     queue: Option<MutexGuard<'a, WorkQueue<SendEntry>>>,
 }
 
-/// Receive work requests on their way into a queue, as [`SendBatch`].
+/// Receive work requests on their way into a queue. They are published when the batch is dropped,
+/// and nobody drives for them: whoever takes a frame takes what was posted before it first.
 #[derive(Debug)]
 pub struct RecvBatch<'a> {
     engine: &'a Engine,
@@ -61,8 +62,9 @@ impl Engine {
             if !self.is_here() {
                 return count;
             }
-            self.core.try_drive(Driver::Poller);
-            count += cq.take(&mut out[count..]);
+            if self.core.try_drive(Driver::Poller) != Driven::Idle {
+                count += cq.take(&mut out[count..]);
+            }
             if count == 0 {
                 let streak = cq.empty_polls.fetch_add(1, Ordering::Relaxed) + 1;
                 self.core.progress.empty_poll(streak);
@@ -111,7 +113,17 @@ impl Core {
         }
     }
 
-    /// After posting.
+    /// After posting receives. Those of a QP in ERR are to be flushed, which takes a drive; one that
+    /// gets there just now has its bell found, or has said so.
+    fn posted_receives(&self, to: Receiver<'_>) {
+        fence(Ordering::SeqCst);
+        match to {
+            Receiver::Qp(qp) if qp.state() == QpState::Err => self.posted(),
+            _ => self.progress.posted(),
+        }
+    }
+
+    /// After posting sends.
     fn posted(&self) {
         if !self.is_here() {
             return;
@@ -211,12 +223,13 @@ impl Drop for RecvBatch<'_> {
     fn drop(&mut self) {
         if let Some(mut queue) = self.queue.take() {
             queue.ring.publish();
-            match self.to {
-                Receiver::Qp(qp) => qp.rq_bell.ring(),
-                Receiver::Srq(srq) => srq.bell.ring(),
-            }
+            let bell = match self.to {
+                Receiver::Qp(qp) => &qp.rq_bell,
+                Receiver::Srq(srq) => &srq.bell,
+            };
+            bell.ring();
             drop(queue);
-            self.engine.core.posted();
+            self.engine.core.posted_receives(self.to);
         }
     }
 }
