@@ -62,7 +62,7 @@ fn one_thread(from: &mut Member, to: &mut Member, frame: &[u8]) -> f64 {
             for tag in 0..BURST {
                 assert_eq!(from.send(to.slot(), frame, tag), Sent::Done);
             }
-            from.flush_wakes();
+            from.flush();
             while black_box(to.receive(&mut buffer)).is_some() {}
         }
     })
@@ -90,11 +90,11 @@ fn two_threads(from: &mut Member, to: &mut Member, frame: &[u8]) -> f64 {
         per_frame(FRAMES, || {
             for tag in 0..FRAMES {
                 while from.send(slot, frame, tag) == Sent::Full {
-                    from.flush_wakes();
+                    from.flush();
                     thread::yield_now();
                 }
                 if tag % BURST == 0 {
-                    from.flush_wakes();
+                    from.flush();
                 }
             }
             receiver.join().expect("the receiver does not panic");

@@ -434,7 +434,7 @@ impl Inward {
                 deliver(now, &mut self.member, &mut self.delivery, tagged, &self.shared);
             }
         }
-        self.member.flush_wakes();
+        flush(&mut self.member, &self.shared);
     }
 
     /// Puts frames where they belong that were held back, and are due.
@@ -444,7 +444,7 @@ impl Inward {
             let tagged = (&frame[..], self.passage.tag());
             deliver(now, &mut self.member, &mut self.delivery, tagged, &self.shared);
         }
-        self.member.flush_wakes();
+        flush(&mut self.member, &self.shared);
     }
 
     /// Sleeps until something has come, is due, or has changed.
@@ -479,17 +479,23 @@ fn deliver(
     member: &mut Member,
     delivery: &mut Delivery,
     tagged: (&[u8], u32),
-    Shared { counters, .. }: &Shared,
+    shared: &Shared,
 ) {
+    let counters = &shared.counters;
     if delivery.deliver(now, member, tagged, counters) {
         // This member has no address.
         count(&counters.lost.no_member, 1);
     }
     while delivery.is_waiting() {
-        member.flush_wakes();
+        flush(member, shared);
         thread::sleep(Duration::from_nanos(RETRY_NS));
         delivery.is_clear(clock(), member, counters);
     }
+}
+
+/// Has what was delivered seen, and counts what its receivers have given up meanwhile.
+fn flush(member: &mut Member, shared: &Shared) {
+    count(&shared.counters.lost.ring_full, member.flush() as u64);
 }
 
 /// Why a gateway cannot be opened.

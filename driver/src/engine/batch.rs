@@ -281,7 +281,7 @@ impl Inner {
         }
         let sent = self.transmit(now);
         let published = self.publish(now) || told;
-        self.member.flush_wakes();
+        self.outbound.lost.ring_full += self.member.flush() as u64;
         self.look_at_link();
         if self.is_asked() {
             self.answer();

@@ -34,9 +34,9 @@ const OVERFLOW_USER: u32 = 65534;
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is in the receiver's ring; [`Member::flush_wakes`] must follow.
+    /// It is in the receiver's ring; [`Member::flush`] must follow.
     Done,
-    /// The ring has no room: try again later. [`Member::flush_wakes`] should be called here too,
+    /// The ring has no room: try again later. [`Member::flush`] should be called here too,
     /// lest the receiver sleeps.
     Full,
     /// There is no such member.
@@ -65,7 +65,7 @@ pub struct Member {
     inbound: Inbound,
     /// By slot: the rings sent to so far.
     peers: Vec<Option<Peer>>,
-    /// Sent to since the last [`Member::flush_wakes`].
+    /// Sent to since the last [`Member::flush`].
     unwoken: Slots,
 }
 
@@ -270,7 +270,7 @@ impl Member {
     }
 
     /// Copies a frame, and a tag for its receiver, to the ring of the member in slot `to`, which
-    /// may be this one. The receiver is not woken before [`Member::flush_wakes`]. A frame of no
+    /// may be this one. The receiver is not woken before [`Member::flush`]. A frame of no
     /// bytes does not arrive.
     ///
     /// # Panics
@@ -295,17 +295,19 @@ impl Member {
         self.full(to)
     }
 
-    /// Wakes those receivers of frames sent since the last call that sleep. Once per burst.
+    /// Has all frames sent since the last call seen, and wakes those of their receivers that
+    /// sleep. Once per burst. How many frames were lost since [`Member::send`] had put them into
+    /// their rings: a receiver gives up those of a sender that stands still for a second.
     #[inline]
-    pub fn flush_wakes(&mut self) {
-        if self.unwoken.is_empty() {
-            return;
-        }
+    pub fn flush(&mut self) -> usize {
+        let mut lost = 0;
         for slot in std::mem::take(&mut self.unwoken).iter() {
-            if let Some(peer) = &self.peers[usize::from(slot)] {
+            if let Some(peer) = &mut self.peers[usize::from(slot)] {
+                lost += peer.ring.flush();
                 peer.waker.wake(peer.ring.shared());
             }
         }
+        lost
     }
 
     /// Whether this member is the gateway.

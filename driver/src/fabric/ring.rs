@@ -49,6 +49,10 @@ const SLOTS_AT: usize = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FERRING1");
 
+/// Slots that a burst claims together.
+const RUN: usize = 8;
+/// Frames of a burst before those.
+const SINGLY: usize = 4;
 /// Slots a sender looks at before it says that the ring is full.
 const CLAIM_TRIES: usize = 64;
 /// Frames [`Inbound::pending`] counts at most.
@@ -204,16 +208,38 @@ pub fn ask(shared: &Shared) -> u64 {
 }
 
 /// The sending end.
+///
+/// Between CPUs that are far apart, most of what a frame costs is waiting for the lines that the
+/// receiver has looked at last, its slot's first, and every locked instruction waits for all that
+/// was written before it. So a burst claims slots in runs, and makes those of a run visible
+/// together. Its first frames go one by one: short bursts are waited for.
 #[derive(Debug)]
 pub struct Outbound {
     shared: Shared,
     owner: Owner,
+    run: Run,
+    /// Frames since the last [`Outbound::flush`].
+    burst: usize,
+    /// Those of them in runs that the receiver has given up.
+    lost: usize,
+}
+
+/// Slots claimed together.
+#[derive(Debug, Default)]
+struct Run {
+    /// Their positions, of which the first `len` count.
+    positions: [u64; RUN],
+    /// Length and tag of the frame in each of the first `written`.
+    frames: [(u32, u32); RUN],
+    len: usize,
+    /// As many as `len`, once the run has been made visible.
+    written: usize,
 }
 
 impl Outbound {
     /// The end at which `owner` sends.
     pub fn new(shared: Shared, owner: Owner) -> Outbound {
-        Outbound { shared, owner }
+        Outbound { shared, owner, run: Run::default(), burst: 0, lost: 0 }
     }
 
     /// Whether the receiver is a member of that generation.
@@ -221,8 +247,8 @@ impl Outbound {
         is_of(&self.shared, generation)
     }
 
-    /// Copies a frame in and makes it visible; false if the ring has no room, or if the receiver
-    /// has given the slot up meanwhile.
+    /// Copies a frame in; false if the ring has no room, or if the receiver has given the slot up
+    /// meanwhile. The frame is visible after [`Outbound::flush`] at the latest.
     ///
     /// # Panics
     ///
@@ -230,11 +256,73 @@ impl Outbound {
     #[inline]
     pub fn push(&mut self, frame: &[u8], tag: u32) -> bool {
         assert!(frame.len() <= FRAME_MAX, "frame of {} bytes", frame.len());
-        let Some(position) = self.claim() else {
+        if self.run.written == self.run.len && !self.begin_run() {
+            return false;
+        }
+        let at = self.run.written;
+        self.shared.write(slot_at(self.run.positions[at]) + FRAME, frame);
+        self.run.frames[at] = (frame.len() as u32, tag);
+        self.run.written += 1;
+        self.burst += 1;
+        if self.run.written < self.run.len {
+            return true;
+        }
+        let (lost, is_single) = (self.end_run(), self.run.len == 1);
+        if !is_single {
+            self.lost += lost;
+        }
+        lost == 0 || !is_single
+    }
+
+    /// Makes all frames visible, before the receiver is woken. How many of them the receiver has
+    /// given up meanwhile: it may for a sender that stood still for a second.
+    #[inline]
+    pub fn flush(&mut self) -> usize {
+        self.burst = 0;
+        if self.run.written < self.run.len {
+            self.lost += self.end_run();
+        }
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Claims slots; false if there is none.
+    #[inline]
+    fn begin_run(&mut self) -> bool {
+        let Some(first) = self.claim() else {
             return false;
         };
-        self.shared.write(slot_at(position) + FRAME, frame);
-        self.commit(position, frame.len() as u32, tag)
+        self.run.positions[0] = first;
+        (self.run.len, self.run.written) = (1, 0);
+        if self.burst >= SINGLY {
+            self.extend_run(first);
+        }
+        true
+    }
+
+    fn extend_run(&mut self, first: u64) {
+        for ahead in 1..RUN as u64 {
+            self.shared.prefetch_to_write(slot_at(after(first, ahead)));
+        }
+        while self.run.len < RUN
+            && let Some(position) = self.claim()
+        {
+            self.run.positions[self.run.len] = position;
+            self.run.len += 1;
+        }
+    }
+
+    /// Makes the frames of the run visible, and gives back what has none; how many are lost.
+    #[inline]
+    fn end_run(&mut self) -> usize {
+        let Run { len, written, .. } = self.run;
+        let mut lost = 0;
+        for at in 0..len {
+            let (frame_len, tag) = if at < written { self.run.frames[at] } else { (0, 0) };
+            let is_seen = self.commit(self.run.positions[at], frame_len, tag);
+            lost += usize::from(at < written && !is_seen);
+        }
+        self.run.written = len;
+        lost
     }
 
     /// The mapping, for who wakes the receiver.
@@ -344,16 +432,21 @@ impl Inbound {
         self.shared.word(REPORTS_WANTED_AT).load(Ordering::Relaxed)
     }
 
-    /// Slots in a row that are not free: frames to take, or about to be. 0 says that there is
-    /// nothing to wait for but a wake-up; counts no further than 64.
+    /// Frames to take, and one that is about to be: slots in a row that are not free, up to one
+    /// that is claimed. 0 says that there is nothing to wait for but a wake-up; counts no further
+    /// than 64. What is behind a claimed slot is its sender's to write to, undisturbed.
     #[inline]
     pub fn pending(&self) -> usize {
-        let free = |&count: &usize| {
+        for count in 0..PENDING_MAX {
             let position = after(self.head, count as u64);
             let seen = State(state(&self.shared, position).load(Ordering::Acquire));
-            seen == State::free(position)
-        };
-        (0..PENDING_MAX).find(free).unwrap_or(PENDING_MAX)
+            match seen.phase() {
+                _ if seen == State::free(position) => return count,
+                Phase::Claimed => return count + 1,
+                _ => {}
+            }
+        }
+        PENDING_MAX
     }
 
     /// Copies the next frame to the start of `frame` and frees its slot. A frame that does not
@@ -525,6 +618,11 @@ mod tests {
         }
     }
 
+    /// Sends a frame that is visible at once.
+    fn send(sender: &mut Outbound, frame: &[u8], tag: u32) -> bool {
+        sender.push(frame, tag) && sender.flush() == 0
+    }
+
     /// Takes a frame and gives its tag.
     fn take(inbound: &mut Inbound, world: &mut World) -> Option<u32> {
         inbound.receive(&mut [0; FRAME_MAX], world).map(|received| received.tag)
@@ -543,7 +641,7 @@ mod tests {
         for round in 0..3 * SLOTS as u32 {
             let len = 1 + (round as usize * 37) % FRAME_MAX;
             let frame: Vec<u8> = (0..len).map(|at| (at as u32 ^ round) as u8).collect();
-            assert!(sender.push(&frame, round));
+            assert!(send(&mut sender, &frame, round));
             assert_eq!(inbound.pending(), 1);
             let received = inbound.receive(&mut buffer, &mut world).unwrap();
             assert_eq!(received, Received { len, tag: round });
@@ -559,13 +657,13 @@ mod tests {
         let mut sender = file.sender(1);
         let mut world = World::default();
         for tag in 0..SLOTS as u32 {
-            assert!(sender.push(b"frame", tag));
+            assert!(send(&mut sender, b"frame", tag));
         }
-        assert!(!sender.push(b"frame", 9999));
+        assert!(!send(&mut sender, b"frame", 9999));
         assert_eq!(inbound.pending(), 64);
         assert_eq!(take(&mut inbound, &mut world), Some(0));
-        assert!(sender.push(b"frame", SLOTS as u32));
-        assert!(!sender.push(b"frame", 9999));
+        assert!(send(&mut sender, b"frame", SLOTS as u32));
+        assert!(!send(&mut sender, b"frame", 9999));
         for tag in 1..=SLOTS as u32 {
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
         }
@@ -583,7 +681,7 @@ mod tests {
         inbound.head = start;
         let (mut sender, mut world) = (file.sender(1), World::default());
         for tag in 0..2 * SLOTS as u32 {
-            assert!(sender.push(b"frame", tag));
+            assert!(send(&mut sender, b"frame", tag));
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
         }
     }
@@ -596,8 +694,8 @@ mod tests {
         dead.claim().unwrap();
         // As if it had died before it could move the hint.
         hint(&inbound).store(0, Ordering::Relaxed);
-        assert!(sender.push(b"frame", 7));
-        assert_eq!(inbound.pending(), 2);
+        assert!(send(&mut sender, b"frame", 7));
+        assert_eq!(inbound.pending(), 1);
         assert_eq!(take(&mut inbound, &mut world), None);
         world.now_ns += PATIENCE_NS / 2;
         assert_eq!(take(&mut inbound, &mut world), None);
@@ -605,9 +703,84 @@ mod tests {
         world.now_ns += LOOK_NS;
         assert_eq!(take(&mut inbound, &mut world), Some(7));
         for tag in 0..2 * SLOTS as u32 {
-            assert!(sender.push(b"frame", tag));
+            assert!(send(&mut sender, b"frame", tag));
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
         }
+    }
+
+    #[test]
+    fn a_burst_is_seen_run_by_run_and_whole_after_its_flush() {
+        let (file, mut inbound) = TempRing::new();
+        let (mut sender, mut world) = (file.sender(1), World::default());
+        let bursts = [1, 2, SINGLY, SINGLY + 1, SINGLY + RUN, SINGLY + 2 * RUN + 3, 60];
+        for (round, len) in bursts.into_iter().cycle().take(200).enumerate() {
+            let mut taken = Vec::new();
+            for tag in 0..len {
+                assert!(sender.push(&[round as u8; 100], tag as u32));
+                taken.extend(std::iter::from_fn(|| take(&mut inbound, &mut world)));
+                let in_runs = (tag + 1).saturating_sub(SINGLY);
+                assert_eq!(taken.len(), tag + 1 - in_runs % RUN, "{len}");
+            }
+            assert_eq!(sender.flush(), 0);
+            taken.extend(std::iter::from_fn(|| take(&mut inbound, &mut world)));
+            assert_eq!(taken, (0..len as u32).collect::<Vec<_>>());
+            assert_eq!(inbound.pending(), 0, "slots without a frame are given back");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_cuts_a_run_short() {
+        let (file, mut inbound) = TempRing::new();
+        let (mut sender, mut world) = (file.sender(1), World::default());
+        for tag in 0..SLOTS as u32 {
+            assert!(sender.push(b"frame", tag));
+        }
+        assert!(!sender.push(b"frame", 9999));
+        assert_eq!(sender.flush(), 0);
+        for tag in 0..SLOTS as u32 {
+            assert_eq!(take(&mut inbound, &mut world), Some(tag));
+        }
+        assert_eq!(take(&mut inbound, &mut world), None);
+    }
+
+    #[test]
+    fn run_of_a_dead_sender_is_skipped() {
+        let (file, mut inbound) = TempRing::new();
+        let (mut dead, mut sender) = (file.sender(1), file.sender(2));
+        let mut world = World::default();
+        for tag in 0..SINGLY as u32 + 3 {
+            assert!(dead.push(b"frame", tag));
+        }
+        assert!(send(&mut sender, b"frame", 99));
+        for tag in 0..SINGLY as u32 {
+            assert_eq!(take(&mut inbound, &mut world), Some(tag));
+        }
+        world.dead.insert(1);
+        for _ in 0..RUN {
+            assert_eq!(take(&mut inbound, &mut world), None);
+            world.now_ns += LOOK_NS;
+        }
+        assert_eq!(take(&mut inbound, &mut world), Some(99));
+    }
+
+    #[test]
+    fn frames_of_a_run_that_the_receiver_has_given_up_are_counted() {
+        let (file, mut inbound) = TempRing::new();
+        let (mut slow, mut sender) = (file.sender(1), file.sender(2));
+        let mut world = World::default();
+        for tag in 0..SINGLY as u32 + 3 {
+            assert!(slow.push(b"frame", tag));
+        }
+        assert!(send(&mut sender, b"frame", 99));
+        let mut taken = Vec::new();
+        for _ in 0..2 * RUN {
+            taken.extend(std::iter::from_fn(|| take(&mut inbound, &mut world)));
+            world.now_ns += 2 * PATIENCE_NS;
+        }
+        assert_eq!(taken, [0, 1, 2, 3, 99]);
+        assert_eq!(slow.flush(), 3);
+        assert!(send(&mut slow, b"frame", 5));
+        assert_eq!(take(&mut inbound, &mut world), Some(5));
     }
 
     #[test]
@@ -616,13 +789,13 @@ mod tests {
         let (mut slow, mut sender) = (file.sender(1), file.sender(2));
         let mut world = World::default();
         let position = slow.claim().unwrap();
-        assert!(sender.push(b"frame", 7));
+        assert!(send(&mut sender, b"frame", 7));
         assert_eq!(take(&mut inbound, &mut world), None);
         world.now_ns += 2 * PATIENCE_NS;
         assert_eq!(take(&mut inbound, &mut world), Some(7));
         slow.shared.write(slot_at(position) + FRAME, b"what it would have sent");
         for tag in 0..3 * SLOTS as u32 {
-            assert!(sender.push(b"frame", tag));
+            assert!(send(&mut sender, b"frame", tag));
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
             let at = slot_at(position) + FRAME;
             let mut there = [0; 23];
@@ -632,7 +805,7 @@ mod tests {
         // It goes on: its frame is lost, the slot is of use again, and so is the sender.
         assert!(!slow.commit(position, 23, 8));
         for tag in 0..2 * SLOTS as u32 {
-            assert!(slow.push(b"other", tag));
+            assert!(send(&mut slow, b"other", tag));
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
         }
         let mut there = [0; 5];
@@ -653,7 +826,7 @@ mod tests {
         assert_eq!(State(word.load(Ordering::Relaxed)).phase(), Phase::Abandoned);
         world.dead.insert(1);
         for tag in 0..SLOTS as u32 {
-            assert!(sender.push(b"frame", tag));
+            assert!(send(&mut sender, b"frame", tag));
             assert_eq!(take(&mut inbound, &mut world), Some(tag));
         }
         let next = state(&inbound.shared, position).load(Ordering::Relaxed);
@@ -709,7 +882,7 @@ mod tests {
             let mut in_a_row = 0;
             for tag in 0..20_000 {
                 world.now_ns += LOOK_NS;
-                let sent = sender.push(b"frame", tag);
+                let sent = send(&mut sender, b"frame", tag);
                 let taken = std::iter::from_fn(|| take(&mut inbound, &mut world)).last();
                 in_a_row = if sent && taken == Some(tag) { in_a_row + 1 } else { 0 };
                 if in_a_row == 2 * SLOTS {
@@ -734,9 +907,14 @@ mod tests {
                         let mut frame = vec![slot ^ tag as u8; len];
                         frame[0] = slot;
                         while !sender.push(&frame, tag) {
+                            assert_eq!(sender.flush(), 0);
                             thread::yield_now();
                         }
+                        if tag % 20 == u32::from(slot) {
+                            assert_eq!(sender.flush(), 0);
+                        }
                     }
+                    assert_eq!(sender.flush(), 0);
                 })
             })
             .collect();

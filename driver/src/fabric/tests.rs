@@ -194,7 +194,7 @@ fn sleeping_member_is_woken_once_for_a_burst() {
     // Polled: left alone.
     b.wake_word().store(2, Ordering::SeqCst);
     assert_eq!(a.send(1, b"frame", 0), Sent::Done);
-    a.flush_wakes();
+    a.flush();
     assert_eq!(b.wake_word().load(Ordering::SeqCst), 2);
     assert!(take(&mut b).is_some());
 
@@ -209,11 +209,11 @@ fn sleeping_member_is_woken_once_for_a_burst() {
         assert_eq!(a.send(1, b"frame", tag), Sent::Done);
     }
     assert_eq!(b.wake_word().load(Ordering::SeqCst), 1);
-    a.flush_wakes();
+    a.flush();
     sleeper.join().unwrap();
     // Nothing sent since: nobody is woken.
     b.wake_word().store(1, Ordering::SeqCst);
-    a.flush_wakes();
+    a.flush();
     assert_eq!(b.wake_word().load(Ordering::SeqCst), 1);
 }
 
@@ -491,10 +491,10 @@ fn flood(dir: &Path) {
         frame.fill(tag as u8);
         let len = 1 + tag as usize % FRAME_MAX;
         while member.send(0, &frame[..len], tag) != Sent::Done {
-            member.flush_wakes();
+            member.flush();
             thread::yield_now();
         }
-        member.flush_wakes();
+        member.flush();
     }
 }
 
@@ -665,7 +665,7 @@ fn scribbling_member_harms_nobody_elses_process() {
                 }
             }
             if round % 1024 == 0 {
-                a.flush_wakes();
+                a.flush();
                 b.reap();
                 // May fail with any error, but with an error.
                 let _ = join_as(&dir.0, 3);

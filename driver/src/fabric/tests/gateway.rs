@@ -152,7 +152,7 @@ fn a_member_that_sleeps_on_descriptors_is_woken_by_its_socket() {
     for (before, after, woken) in [(0, 0, false), (1, 0, true), (2, 2, false)] {
         owner.wake_word().store(before, Ordering::SeqCst);
         assert_eq!(sender.send(owner.slot(), b"frame", 0), Sent::Done);
-        sender.flush_wakes();
+        sender.flush();
         assert_eq!((owner.wake_word().load(Ordering::SeqCst), is_woken()), (after, woken));
     }
     drop(owner);
