@@ -113,8 +113,8 @@ impl Core {
         }
     }
 
-    /// After posting receives. Those of a QP in ERR are to be flushed, which takes a drive; one that
-    /// gets there just now has its bell found, or has said so.
+    /// After posting receives. Those of a QP in ERR are to be flushed, which takes a drive. One
+    /// that gets there just now has its bell found, or its state seen here.
     fn posted_receives(&self, to: Receiver<'_>) {
         fence(Ordering::SeqCst);
         match to {

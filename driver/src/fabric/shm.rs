@@ -74,13 +74,12 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(self.mapping.start().add(offset).cast().as_ptr()) }
     }
 
-    // Not by what the C library copies with: its string instructions take ten times as long where
-    // the addresses lie badly to each other within their pages, and a frame's do by chance.
-
     /// Copies `bytes` to `offset`. Where the page is gone, as the file was cut, they are lost.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
+        // Not as the C library copies: its string instructions take ten times as long where the
+        // addresses lie badly to each other within their pages, and a frame's do by chance.
         // SAFETY: inside the mapping, of which nobody has references.
         let _ = unsafe { copy_to(self.mapping.start().as_ptr().add(offset), bytes) };
     }
