@@ -344,7 +344,12 @@ impl Thread {
 
     fn count_polls_from_now<W>(&mut self, progress: &Progress<W>) {
         // In this order: the polls before a notify seen here are seen too, and not counted.
-        self.notifies = progress.counters.notifies.load(Ordering::Acquire);
+        let notifies = progress.counters.notifies.load(Ordering::Acquire);
+        if self.notifies != notifies {
+            // Whoever has polled waits now.
+            self.polls_when_busy = None;
+        }
+        self.notifies = notifies;
         self.polls_counted_from = progress.counters.polls.load(Ordering::Relaxed);
         self.polls_last = self.polls_counted_from;
     }
@@ -608,6 +613,17 @@ mod tests {
         rig.progress.ring_bell();
         assert_eq!(rig.awake(5 * US), Action::Drive);
         assert_eq!(rig.driven(0, Driven::Busy), wait(POLLED, Some(200 * US)));
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_again_is_not_that_of_who_polled_and_then_waits() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.driven(0, Driven::Busy), wait(ARMED, Some(50 * US)));
+        rig.poll(1);
+        rig.progress.notified();
+        rig.progress.ring_bell();
+        assert_eq!(rig.awake(5 * US), Action::Drive);
+        assert_eq!(rig.driven(0, Driven::Busy), wait(ARMED, Some(50 * US)));
     }
 
     #[test]
