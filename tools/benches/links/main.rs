@@ -25,7 +25,7 @@ use conversation::Conversation;
 use metric::{Comparison, Metric};
 use shared::machine::{Disturbance, two_cpus};
 use shared::probe::probe;
-use shared::table::{Row, Sample, median, print, print_figure};
+use shared::table::{Row, Sample, is_wanted, median, print, print_figure};
 use task::{Job, Task};
 
 /// How long a trial takes that tells what can be measured here.
@@ -130,8 +130,6 @@ fn take_precedence() -> Result<()> {
 
 /// Those that can be measured here; says why the others cannot.
 fn possible(cable: &Cable, mut metrics: Vec<Metric>, only: &[String]) -> Vec<Metric> {
-    let is_wanted =
-        |metric: &Metric| only.is_empty() || only.iter().any(|text| metric.name.contains(text));
     metrics.retain(|metric| {
         let trial = || match metric.measure(cable, TRIAL_MILLIS) {
             Ok(_) => true,
@@ -140,7 +138,7 @@ fn possible(cable: &Cable, mut metrics: Vec<Metric>, only: &[String]) -> Vec<Met
                 false
             }
         };
-        is_wanted(metric) && trial()
+        is_wanted(&metric.name, only) && trial()
     });
     metrics
 }

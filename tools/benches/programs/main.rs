@@ -72,9 +72,7 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
     let cpus = two_cpus()?;
     let (rounds, work) = if arguments.quick { (2, 8) } else { (arguments.rounds, 1) };
     let lab = Lab { fabric, cpus, work };
-    let is_wanted = |name: &str| {
-        arguments.only.is_empty() || arguments.only.iter().any(|text| name.contains(text))
-    };
+    let is_wanted = |name: &str| shared_table::is_wanted(name, &arguments.only);
     let mut metrics = Metric::all(&lab);
     metrics.retain(|metric| is_wanted(&metric.name));
     let mut samples = vec![Vec::new(); metrics.len()];

@@ -111,6 +111,12 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// Whether a figure of this name is to be measured: one that contains any of the texts, or if there
+/// is none.
+pub fn is_wanted(name: &str, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|text| name.contains(text))
+}
+
 /// Prints one figure's samples: the median, the least and the most, and each in its turn.
 pub fn print_figure(name: &str, unit: &str, samples: &[Sample]) {
     let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
