@@ -223,11 +223,10 @@ impl Drop for RecvBatch<'_> {
     fn drop(&mut self) {
         if let Some(mut queue) = self.queue.take() {
             queue.ring.publish();
-            let bell = match self.to {
-                Receiver::Qp(qp) => &qp.rq_bell,
-                Receiver::Srq(srq) => &srq.bell,
-            };
-            bell.ring();
+            match self.to {
+                Receiver::Qp(qp) => qp.rq_bell.ring(),
+                Receiver::Srq(srq) => srq.bell.ring(),
+            }
             drop(queue);
             self.engine.core.posted_receives(self.to);
         }

@@ -141,8 +141,8 @@ impl<'a> Words<'a> {
         };
         // A field that is also a class, or the first word of a condition, needs its "of" to be one.
         let is_other = |word: &str| TAILS.contains(&word) || parse_class(word).is_some();
-        let is_other = |word: &str| is_other(word) && !is_of(1) && !is_of(3);
-        if !names_place || self.peek().is_some_and(is_other) {
+        let has_of = is_of(1) || is_of(3);
+        if !names_place || !has_of && self.peek().is_some_and(is_other) {
             return Ok(Corruption::ANY_BIT);
         }
         let (place, bits) = self.place()?;
