@@ -348,6 +348,18 @@ impl Socket {
         check(sent as c_int)
     }
 
+    /// Sends one frame or datagram to where the socket leads by itself, without waiting.
+    ///
+    /// # Errors
+    /// What send(2) says.
+    #[inline]
+    pub fn send_now(&self, bytes: &[u8]) -> io::Result<()> {
+        let (fd, start) = (self.0.as_raw_fd(), bytes.as_ptr().cast());
+        // SAFETY: the bytes are borrowed for the call and as many as said.
+        let sent = unsafe { libc::send(fd, start, bytes.len(), libc::MSG_DONTWAIT) };
+        check(sent as c_int)
+    }
+
     /// Receives one datagram, of which `buffer` gets the first bytes, and gives its length there.
     /// `wait` says whether to wait for it.
     ///
@@ -368,11 +380,20 @@ impl Socket {
     /// What sendmmsg(2) says of the first; none is sent then. `WouldBlock` if the socket holds as
     /// much as it may.
     pub fn send_batch(&self, departures: &[Departure<'_>]) -> io::Result<usize> {
-        let mut addresses = [Address::zeros(); MESSAGES];
-        let mut controls = [[0u64; CONTROL_WORDS]; MESSAGES];
+        match departures.len() {
+            0 | 1 => self.send_some::<1>(departures),
+            _ => self.send_some::<MESSAGES>(departures),
+        }
+    }
+
+    /// As [`Socket::send_batch`], with room for `N` messages: clearing that takes longer than all
+    /// else that is done here for one.
+    fn send_some<const N: usize>(&self, departures: &[Departure<'_>]) -> io::Result<usize> {
+        let mut addresses = [Address::zeros(); N];
+        let mut controls = [[0u64; CONTROL_WORDS]; N];
         // SAFETY: zeros are a value of these headers.
-        let mut headers: [mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
-        let count = departures.len().min(MESSAGES);
+        let mut headers: [mmsghdr; N] = unsafe { mem::zeroed() };
+        let count = departures.len().min(N);
         for (index, departure) in departures[..count].iter().enumerate() {
             let header = &mut headers[index].msg_hdr;
             // An `IoSlice` is an iovec, and only read by the call.
@@ -394,23 +415,23 @@ impl Socket {
         Ok(sent as usize)
     }
 
-    /// Receives datagrams that are there, one into each of at most [`MESSAGES`] buffers, without
-    /// waiting; says how many.
+    /// Receives datagrams that are there, one into each of at most `N` buffers, without waiting;
+    /// says how many. More cost more, also where fewer come.
     ///
     /// # Errors
     /// What recvmmsg(2) says, `WouldBlock` if none is there.
-    pub fn receive_batch<'a>(
+    pub fn receive_batch<'a, const N: usize>(
         &self,
         buffers: impl Iterator<Item = &'a mut [u8]>,
-        arrivals: &mut [Arrival; MESSAGES],
+        arrivals: &mut [Arrival; N],
     ) -> io::Result<usize> {
-        let mut addresses = [Address::zeros(); MESSAGES];
-        let mut controls = [[0u64; CONTROL_WORDS]; MESSAGES];
-        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MESSAGES];
+        let mut addresses = [Address::zeros(); N];
+        let mut controls = [[0u64; CONTROL_WORDS]; N];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeros are a value of these headers.
-        let mut headers: [mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
+        let mut headers: [mmsghdr; N] = unsafe { mem::zeroed() };
         let mut count = 0;
-        for (index, buffer) in buffers.take(MESSAGES).enumerate() {
+        for (index, buffer) in buffers.take(N).enumerate() {
             vectors[index].iov_base = buffer.as_mut_ptr().cast();
             vectors[index].iov_len = buffer.len();
             let header = &mut headers[index].msg_hdr;

@@ -137,6 +137,8 @@ pub struct UdpReceiver {
     /// What is received, at [`ROOM`] bytes each.
     bytes: Box<[u8]>,
     arrivals: [Arrival; MESSAGES],
+    /// The last fetch took one at most, and there was one; or several: there may be several now.
+    was_busy: bool,
     /// How many there are, and how many have been begun with.
     count: usize,
     begun: usize,
@@ -158,12 +160,19 @@ impl LinkReceiver for UdpReceiver {
         }
         (self.count, self.begun) = (0, 0);
         let rooms = self.bytes.chunks_exact_mut(ROOM).map(|room| &mut room[IN_FRONT..]);
-        self.count = match self.socket.receive_batch(rooms, &mut self.arrivals) {
+        let [first, ..] = &mut self.arrivals;
+        let was_busy = std::mem::take(&mut self.was_busy);
+        let outcome = match was_busy {
+            true => self.socket.receive_batch(rooms, &mut self.arrivals),
+            false => self.socket.receive_batch(rooms, std::array::from_mut(first)),
+        };
+        self.count = match outcome {
             // What a host has answered to a datagram of ours.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             outcome => outcome?,
         };
+        self.was_busy = !was_busy || self.count > 1;
         Ok(true)
     }
 
@@ -203,6 +212,7 @@ impl UdpReceiver {
             own,
             bytes: vec![0; MESSAGES * ROOM].into(),
             arrivals: [Arrival::NONE; MESSAGES],
+            was_busy: false,
             count: 0,
             begun: 0,
             segments: Segments::NONE,
