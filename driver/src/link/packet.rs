@@ -1,8 +1,8 @@
 //! Whole Ethernet frames on one interface, by packet sockets; the interface's addresses stay the
 //! kernel's, who answers all but RoCE.
 //!
-//! One socket receives, of which a filter takes only RoCE; another one, bound to no protocol, only
-//! sends.
+//! One socket receives, of which a filter takes only RoCE; two others, bound to no protocol, only
+//! send: one of them frames that go alone, which need no header then.
 //!
 //! What costs is a buffer of the kernel's, however long it is. So frames of one flow that follow
 //! each other are sent as one, which the interface or its peer cuts apart, and come as one where
@@ -45,11 +45,12 @@ const LOOKS: u32 = 1024;
 pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
     let Interface { index, vid, mtu, line_rate, addresses, addressing, watch, port, silence } =
         Interface::open(link, name, purpose)?;
-    let (receive, ring, send) =
-        sockets(index, vid).map_err(LinkError::io("open a packet socket on the interface"))?;
+    let Sockets { receive, ring, send, send_alone } = Sockets::open(index, vid)
+        .map_err(LinkError::io("open a packet socket on the interface"))?;
     let counters = purpose.counters;
     let sender = PacketSender {
         socket: send,
+        alone: send_alone,
         addressing,
         frames: Frames::default(),
         heads: [[0; VNET + HEADERS_MAX]; MESSAGES],
@@ -80,24 +81,40 @@ pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, 
     })
 }
 
-fn sockets(index: u32, vid: u16) -> io::Result<(Socket, Ring, Socket)> {
-    // With no protocol nothing is queued before the filter is in place.
-    let receive = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    receive.attach(&filter::roce(vid))?;
-    receive.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    receive.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    receive.enlarge_buffers(BUFFER);
-    let ring = Ring::of(&receive)?;
-    // Interfaces that cannot filter groups hear them all anyhow.
-    let _ = receive.hear_groups(index);
-    // All protocols, not those of the filter: sockets of one protocol get nothing where the
-    // firewall drops on ingress.
-    receive.bind_packet(index, libc::ETH_P_ALL as u16)?;
-    let send = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    send.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    send.enlarge_buffers(BUFFER);
-    send.bind_packet(index, 0)?;
-    Ok((receive, ring, send))
+struct Sockets {
+    receive: Socket,
+    ring: Ring,
+    send: Socket,
+    send_alone: Socket,
+}
+
+impl Sockets {
+    fn open(index: u32, vid: u16) -> io::Result<Sockets> {
+        // With no protocol nothing is queued before the filter is in place.
+        let receive = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        receive.attach(&filter::roce(vid))?;
+        receive.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        receive.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+        receive.enlarge_buffers(BUFFER);
+        let ring = Ring::of(&receive)?;
+        // Interfaces that cannot filter groups hear them all anyhow.
+        let _ = receive.hear_groups(index);
+        // All protocols, not those of the filter: sockets of one protocol get nothing where the
+        // firewall drops on ingress.
+        receive.bind_packet(index, libc::ETH_P_ALL as u16)?;
+        let [send, send_alone] = [Sockets::to_send()?, Sockets::to_send()?];
+        send.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+        for socket in [&send, &send_alone] {
+            socket.bind_packet(index, 0)?;
+        }
+        Ok(Sockets { receive, ring, send, send_alone })
+    }
+
+    fn to_send() -> io::Result<Socket> {
+        let socket = Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        socket.enlarge_buffers(BUFFER);
+        Ok(socket)
+    }
 }
 
 #[derive(Debug)]
@@ -247,6 +264,8 @@ type Head = [u8; VNET + HEADERS_MAX];
 #[derive(Debug)]
 struct PacketSender {
     socket: Socket,
+    /// For a frame that goes alone.
+    alone: Socket,
     addressing: Addressing,
     frames: Frames,
     /// Of messages under way.
@@ -279,6 +298,12 @@ impl LinkSender for PacketSender {
         if self.addressing.may_release() {
             self.neighbours_changed()?;
         }
+        if self.frames.len() == 1 && self.alone.send_now(self.frames.get(0)).is_ok() {
+            count(&self.counters.link_sent, 1);
+            self.frames.clear();
+            return Ok(());
+        }
+        // What is to be done about an error is the same for one frame.
         let (mut done, mut patience) = (0, Patience::default());
         while done < self.frames.len() {
             done += self.send_from(done, &mut patience)?;
