@@ -59,6 +59,15 @@ impl Mapping {
         self.0.word(offset)
     }
 
+    /// Fetches the cache line at `offset` for writing, and does not wait for it.
+    ///
+    /// # Panics
+    /// If it is beyond the end.
+    #[inline]
+    pub fn prefetch_to_write(&self, offset: usize) {
+        self.0.prefetch_to_write(offset);
+    }
+
     /// The `len` bytes at `offset`.
     ///
     /// # Panics

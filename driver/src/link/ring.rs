@@ -26,6 +26,10 @@ const BLOCKS: usize = 64;
 const PER_BLOCK: usize = BLOCK / SLOT;
 const SLOTS: usize = BLOCKS * PER_BLOCK;
 
+/// Bytes of a cache line; and how many lines of a slot a short frame takes.
+const LINE: usize = 64;
+const SHORT_LINES: usize = 3;
+
 /// Bytes in front of a frame: a header and an address, rounded up, and the other header.
 const IN_FRONT: usize = 96;
 const _: () = assert!(IN_FRONT + FRAME_MAX <= SLOT && SLOT.is_multiple_of(16));
@@ -66,10 +70,18 @@ impl Ring {
         Ok(Ring { mapping, next: 0, lent: None })
     }
 
-    /// Whether there is a frame in the next slot.
+    /// Whether there is a frame in the next slot. What of it the kernel's CPU has in its cache comes
+    /// here meanwhile, to be given back as well: that takes as long as all that is done with a short
+    /// one.
     #[inline]
     pub fn has_next(&self) -> bool {
-        self.status(self.next).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
+        let has_next = self.status(self.next).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0;
+        if has_next {
+            for line in 0..SHORT_LINES {
+                self.mapping.prefetch_to_write(start(self.next) + line * LINE);
+            }
+        }
+        has_next
     }
 
     /// Takes the next slot, if there is something in it; the one before must have been given back.
