@@ -1,9 +1,8 @@
 //! Links to a network, as ratios: a reliable connection over each, to the same frames with no
 //! transport and to what TCP and UCX do, on one virtual cable between two network namespaces.
 //!
-//! Everything is measured in turn in one run, medians of the rounds. How far the two CPUs are
-//! apart, and what else the machine does, moves every figure; see the bench `programs`. Figures
-//! decide nothing: the exit status says whether there are any.
+//! Everything is measured in turn in one run. How far the two CPUs are apart, and what else the
+//! machine does, moves every figure; see the bench `programs`. Figures decide nothing: the exit status says whether there are any.
 
 mod cable;
 mod conversation;
@@ -24,7 +23,7 @@ use cable::{Cable, Mode};
 use conversation::Conversation;
 use metric::{Comparison, Metric};
 use shared::machine::{Disturbance, two_cpus};
-use shared::probe::probe;
+use shared::probe::{Distance, probe};
 use shared::table::{Row, Sample, is_wanted, median, print, print_figure};
 use task::{Job, Task};
 
@@ -96,18 +95,26 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut samples = vec![Vec::new(); metrics.len()];
     for round in 0..arguments.rounds {
         eprintln!("round {} of {}", round + 1, arguments.rounds);
+        let mut distance = Distance::between(cpus)?;
         for (metric, samples) in metrics.iter().zip(&mut samples) {
             let before = Disturbance::start()?;
             let value = metric.measure(&cable, arguments.millis);
             let foreign = before.foreign_share()?;
-            let value = value.inspect_err(|error| eprintln!("{}: {error:#}", metric.name));
-            samples.push(value.ok().map(|value| Sample { value, foreign }));
+            let now = Distance::between(cpus)?;
+            match value {
+                Ok(value) => {
+                    samples.push(Sample { value, foreign, distance: distance.until(now) });
+                }
+                Err(error) => eprintln!("{}: {error:#}", metric.name),
+            }
+            distance = now;
         }
     }
     println!("between CPU {} and CPU {}: {}", cpus.0, cpus.1, probe(cpus)?);
     let rows: Vec<Row> = metric::comparisons(modes)
         .iter()
-        .filter_map(|comparison| row(comparison, &metrics, &samples))
+        .filter_map(|comparison| rows(comparison, &metrics, &samples))
+        .flatten()
         .collect();
     print(&rows);
     if arguments.figures {
@@ -143,40 +150,30 @@ fn possible(cable: &Cable, mut metrics: Vec<Metric>, only: &[String]) -> Vec<Met
     metrics
 }
 
-/// A line of the table; none if one of its sides was never measured.
-fn row(
-    comparison: &Comparison,
-    metrics: &[Metric],
-    samples: &[Vec<Option<Sample>>],
-) -> Option<Row> {
+/// Lines of the table; none if one of its sides was never measured.
+fn rows(comparison: &Comparison, metrics: &[Metric], samples: &[Vec<Sample>]) -> Option<Vec<Row>> {
     let find = |name: &String| {
         let index = metrics.iter().position(|metric| metric.name == *name)?;
-        samples[index].iter().any(Option::is_some).then_some(index)
+        (!samples[index].is_empty()).then_some(index)
     };
     let reference = find(&comparison.to)?;
     let unit = metrics[reference].unit;
+    let typical = |samples: &[Sample]| median(samples.iter().map(|sample| sample.value).collect());
     let of = comparison.of.iter().filter_map(find).reduce(|best, other| {
         let [one, two] = [best, other].map(|index| typical(&samples[index]));
         if unit.is_better(two, one) { other } else { best }
     })?;
-    let pairs = samples[of].iter().zip(&samples[reference]);
-    let rounds: Vec<_> = pairs.filter_map(|(&a, &b)| a.zip(b)).collect();
     let name = match comparison.of.len() {
         1 => comparison.name.clone(),
         _ => format!("best: {}", metrics[of].name),
     };
     let names = [&*name, &*comparison.to];
-    (!rounds.is_empty()).then(|| Row::of(names, unit.name(), rounds, comparison.target))
+    Some(Row::of(names, unit.name(), [&samples[of], &samples[reference]], comparison.target))
 }
 
-fn typical(samples: &[Option<Sample>]) -> f64 {
-    median(samples.iter().flatten().map(|sample| sample.value).collect())
-}
-
-fn print_figures(metrics: &[Metric], samples: &[Vec<Option<Sample>>]) {
+fn print_figures(metrics: &[Metric], samples: &[Vec<Sample>]) {
     println!();
     for (metric, samples) in metrics.iter().zip(samples) {
-        let samples: Vec<Sample> = samples.iter().flatten().copied().collect();
-        print_figure(&metric.name, metric.unit.name(), &samples);
+        print_figure(&metric.name, metric.unit.name(), samples);
     }
 }

@@ -1,9 +1,9 @@
 //! Unmodified programs over our library, as ratios: each to a bare bound or to what other stacks do
 //! on the same machine, measured in turn in one run; medians of the rounds.
 //!
-//! How far the two CPUs are apart, and what else the machine does, moves every figure. So the probe
-//! of the first is printed before and after, and samples during which others took CPU time are left
-//! out, as long as enough remain. Figures decide nothing: the exit status says whether all programs
+//! How far the two CPUs are apart, and what else the machine does, moves every figure. So that is
+//! probed before and after each, only samples of one distance are compared, and those during which
+//! others took CPU time are left out, as long as enough remain. Figures decide nothing: the exit status says whether all programs
 //! finished.
 
 mod bare;
@@ -23,7 +23,7 @@ use clap::Parser;
 use metric::Metric;
 use program::Lab;
 use shared::machine::{Disturbance, two_cpus};
-use shared::probe::probe;
+use shared::probe::{Distance, probe};
 use shared::table::{self as shared_table, Sample};
 
 /// The sizes at which bandwidths are compared, in bytes.
@@ -77,7 +77,6 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
     metrics.retain(|metric| is_wanted(&metric.name));
     let mut samples = vec![Vec::new(); metrics.len()];
     for round in 0..rounds {
-        // The host may move them: what they are now decides what this round shows.
         println!(
             "round {} of {rounds}, CPUs {} and {}: {}",
             round + 1,
@@ -85,10 +84,14 @@ fn run(arguments: &Arguments, fabric: &Path) -> Result<()> {
             cpus.1,
             probe(cpus)?
         );
+        let mut distance = Distance::between(cpus)?;
         for (metric, samples) in metrics.iter().zip(&mut samples) {
             let before = Disturbance::start()?;
             let value = metric.measure(&lab)?;
-            samples.push(Sample { value, foreign: before.foreign_share()? });
+            let foreign = before.foreign_share()?;
+            let now = Distance::between(cpus)?;
+            samples.push(Sample { value, foreign, distance: distance.until(now) });
+            distance = now;
         }
     }
     let idle = is_wanted(table::IDLE).then(|| idle::share(fabric)).transpose()?;

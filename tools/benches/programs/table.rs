@@ -37,21 +37,22 @@ pub fn rows(metrics: &[Metric], samples: &[Vec<Sample>], idle: Option<f64>) -> V
     let find = |name: &str| metrics.iter().position(|metric| metric.name == name);
     let compare = |(name, reference, target): (String, String, Target)| {
         let (at, of) = (find(&name)?, find(&reference)?);
-        let rounds = samples[at].iter().copied().zip(samples[of].iter().copied()).collect();
-        Some(Row::of([&name, &reference], metrics[at].unit.name(), rounds, target))
+        let (names, unit) = ([&*name, &*reference], metrics[at].unit.name());
+        Some(Row::of(names, unit, [&samples[at], &samples[of]], target))
     };
     let idle = idle.map(|idle| Row {
         name: IDLE.into(),
+        distance: None,
         value: 100.0 * idle,
         unit: "%",
         reference_name: "one core".into(),
         reference: 100.0,
         ratio: idle,
-        ratio_min: idle,
-        ratio_max: idle,
+        ratio_low: idle,
+        ratio_high: idle,
         target: Target::AtMost(0.01),
         met: idle <= 0.01,
         disturbed: false,
     });
-    comparisons().into_iter().filter_map(compare).chain(idle).collect()
+    comparisons().into_iter().filter_map(compare).flatten().chain(idle).collect()
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::probe::Distance;
+
 /// A sample counts if others had less of the machine meanwhile.
 const FOREIGN_MAX: f64 = 0.07;
 /// So many count in any case: those with the least.
@@ -14,6 +16,8 @@ pub struct Sample {
     pub value: f64,
     /// The part of all CPU time that others had meanwhile.
     pub foreign: f64,
+    /// How far the two CPUs were apart.
+    pub distance: Distance,
 }
 
 /// What a ratio is meant to be.
@@ -33,6 +37,8 @@ pub enum Target {
 pub struct Row {
     /// What was measured.
     pub name: String,
+    /// How far the two CPUs were apart; none if that does not matter.
+    pub distance: Option<Distance>,
     /// Its median.
     pub value: f64,
     /// Of both values.
@@ -41,17 +47,18 @@ pub struct Row {
     pub reference_name: String,
     /// Its median.
     pub reference: f64,
-    /// The median of the rounds' ratios, and the least and the greatest.
+    /// The median of the ratios of all samples to all of the reference's, and what the middle half
+    /// of them is between.
     pub ratio: f64,
     /// See `ratio`.
-    pub ratio_min: f64,
+    pub ratio_low: f64,
     /// See `ratio`.
-    pub ratio_max: f64,
+    pub ratio_high: f64,
     /// What the ratio is meant to be.
     pub target: Target,
     /// Whether it is.
     pub met: bool,
-    /// Too few rounds were undisturbed: disturbed ones count too.
+    /// Too few samples were undisturbed: disturbed ones count too.
     pub disturbed: bool,
 }
 
@@ -74,35 +81,68 @@ impl Target {
 }
 
 impl Row {
-    /// Of two figures with these names, their samples in each round, at least one.
+    /// Of two figures with these names: one line for each distance of the CPUs at which both have
+    /// samples, since that moves figures more than all else does. If there is none, one of all
+    /// samples; none if one of the two has none at all.
     pub fn of(
+        names: [&str; 2],
+        unit: &'static str,
+        samples: [&[Sample]; 2],
+        target: Target,
+    ) -> Vec<Row> {
+        let at = |distance: Distance| {
+            let of = |sample: &&Sample| sample.distance == distance;
+            let samples = samples.map(|all| all.iter().filter(of).copied().collect());
+            Row::of_some(names, unit, samples, target, distance)
+        };
+        let rows: Vec<Row> = [Distance::Near, Distance::Far].into_iter().filter_map(at).collect();
+        if rows.is_empty() {
+            let samples = samples.map(<[Sample]>::to_vec);
+            return Row::of_some(names, unit, samples, target, Distance::Moving)
+                .into_iter()
+                .collect();
+        }
+        rows
+    }
+
+    fn of_some(
         [name, reference_name]: [&str; 2],
         unit: &'static str,
-        mut rounds: Vec<(Sample, Sample)>,
+        samples: [Vec<Sample>; 2],
         target: Target,
-    ) -> Row {
-        let foreign = |(a, b): &(Sample, Sample)| a.foreign.max(b.foreign);
-        rounds.sort_by(|a, b| foreign(a).total_cmp(&foreign(b)));
-        let calm = rounds.iter().filter(|round| foreign(round) < FOREIGN_MAX).count();
-        let disturbed = calm < UNDISTURBED_MIN;
-        rounds.truncate(calm.max(UNDISTURBED_MIN));
-        // Of each round: the machine changes between them.
-        let ratios: Vec<f64> = rounds.iter().map(|(a, b)| a.value / b.value).collect();
-        let ratio = median(ratios.clone());
-        Row {
+        distance: Distance,
+    ) -> Option<Row> {
+        let [(values, was_disturbed), (references, were_disturbed)] = samples.map(calm);
+        if values.is_empty() || references.is_empty() {
+            return None;
+        }
+        let over = |a: f64| references.iter().map(move |b| a / b);
+        let mut ratios: Vec<f64> = values.iter().copied().flat_map(over).collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = ratios[ratios.len() / 2];
+        Some(Row {
             name: name.into(),
-            value: median(rounds.iter().map(|(a, _)| a.value).collect()),
+            distance: Some(distance),
+            value: median(values),
             unit,
             reference_name: reference_name.into(),
-            reference: median(rounds.iter().map(|(_, b)| b.value).collect()),
+            reference: median(references.clone()),
             ratio,
-            ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratio_max: ratios.iter().copied().fold(0.0, f64::max),
+            ratio_low: ratios[ratios.len() / 4],
+            ratio_high: ratios[ratios.len() - 1 - ratios.len() / 4],
             target,
             met: target.is_met(ratio),
-            disturbed,
-        }
+            disturbed: was_disturbed || were_disturbed,
+        })
     }
+}
+
+/// What counts of samples; and whether that are disturbed ones too, for want of others.
+fn calm(mut samples: Vec<Sample>) -> (Vec<f64>, bool) {
+    samples.sort_by(|a, b| a.foreign.total_cmp(&b.foreign));
+    let calm = samples.iter().filter(|sample| sample.foreign < FOREIGN_MAX).count();
+    let count = calm.max(UNDISTURBED_MIN.min(samples.len()));
+    (samples[..count].iter().map(|sample| sample.value).collect(), calm < count)
 }
 
 /// The middle one; 0 of none.
@@ -122,8 +162,9 @@ pub fn print_figure(name: &str, unit: &str, samples: &[Sample]) {
     let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
-    let each: Vec<String> = values.iter().map(|value| format!("{value:.3}")).collect();
-    let (typical, each) = (median(values), each.join(" "));
+    let each = |sample: &Sample| format!("{:.3} {}", sample.value, sample.distance.name());
+    let each: Vec<String> = samples.iter().map(each).collect();
+    let (typical, each) = (median(values), each.join(", "));
     println!("{name:<40} {typical:>9.3} {unit} ({least:.3} .. {most:.3}): {each}");
 }
 
@@ -133,19 +174,20 @@ pub fn print(rows: &[Row]) {
     let names = width(|row| &row.name).unwrap_or(0);
     let references = width(|row| &row.reference_name).unwrap_or(0).max("divided by".len());
     println!(
-        "\n{:<names$} {:>9}      {:<references$} {:>9} {:>7} {:>15} {:>7}",
-        "", "value", "divided by", "value", "ratio", "from .. to", "target"
+        "\n{:<names$} {:<6} {:>9}      {:<references$} {:>9} {:>7} {:>15} {:>7}",
+        "", "CPUs", "value", "divided by", "value", "ratio", "middle half", "target"
     );
     for row in rows {
-        let span = format!("{:.2} .. {:.2}", row.ratio_min, row.ratio_max);
+        let span = format!("{:.2} .. {:.2}", row.ratio_low, row.ratio_high);
         let met = match (row.target, row.met) {
             (Target::None, _) => "",
             (_, true) => "met",
             (_, false) => "NOT MET",
         };
         println!(
-            "{:<names$} {:>9.3} {:<4} {:<references$} {:>9.3} {:>7.3} {span:>15} {:>7} {met}{}",
+            "{:<names$} {:<6} {:>9.3} {:<4} {:<references$} {:>9.3} {:>7.3} {span:>15} {:>7} {met}{}",
             row.name,
+            row.distance.map_or("", Distance::name),
             row.value,
             row.unit,
             row.reference_name,
@@ -156,6 +198,6 @@ pub fn print(rows: &[Row]) {
         );
     }
     if rows.iter().any(|row| row.disturbed) {
-        println!("disturbed: others had too much of the machine in too many rounds");
+        println!("disturbed: others had too much of the machine in too many of them");
     }
 }
