@@ -408,6 +408,9 @@ struct Inward {
 impl Inward {
     fn run(&mut self) -> io::Result<()> {
         while !self.shared.stopped.load(Ordering::SeqCst) {
+            if self.member.has_news() {
+                self.member.hear();
+            }
             match self.receiver.fetch() {
                 // It may come up again.
                 Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
@@ -457,8 +460,8 @@ impl Inward {
         if let Some(watch) = &self.watch {
             waits[2] = PollFd::new(watch.descriptor(), PollFlags::POLLIN);
         }
-        let nap = self.passage.nap_ns().map(|nanos| Duration::from_nanos(nanos).into());
-        match ppoll(&mut waits, nap, None) {
+        let nap_ns = self.passage.nap_ns().unwrap_or(NAP_NS).min(NAP_NS);
+        match ppoll(&mut waits, Some(Duration::from_nanos(nap_ns).into()), None) {
             Err(errno) if errno != Errno::EINTR => return Err(errno.into()),
             _ => {}
         }

@@ -41,6 +41,7 @@ impl Member {
     pub fn hear(&mut self) -> PortNews {
         self.view.refresh(&self.registry);
         self.heard = self.view.changes();
+        self.forget_gone();
         let gateway = self.view.gateway().map(|slot| self.view.entry(slot));
         PortNews {
             is_active: gateway.is_none_or(|entry| !entry.says(LINK_DOWN)),
