@@ -1,5 +1,6 @@
 //! Two fabrics, each with its gateway, at the ends of a cable: every kind of link with every other.
 
+use std::fs;
 use std::path::Path;
 
 use ferroce_tests::links::{Cable, Gateway, Side, has_lost};
@@ -117,6 +118,27 @@ fn udp_to_packet() {
 /// Runs a short one.
 pub(super) fn ping_pong(cable: &Cable) -> Result<(), String> {
     pair(cable, "ibv_rc_pingpong", "-g 1 -c -n 20").check()
+}
+
+#[test]
+fn a_gateway_lets_go_of_the_rings_of_programs_that_have_ended() {
+    if !have("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let Some(cable) = Cable::new() else { return };
+    // Its own: each half has one, and its device.
+    let holds_its_own = |running: &Running| {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", running.id())).unwrap();
+        maps.lines().filter(|line| line.contains("/member-")).count() == 3
+    };
+    let mut gateways = Side::BOTH.map(|side| up(&cable, side, "packet", Side::ipv4));
+    for _ in 0..5 {
+        ping_pong(&cable).unwrap_or_else(|error| panic!("{error}"));
+    }
+    for gateway in &mut gateways {
+        assert!(gateway.wait_for(holds_its_own));
+    }
+    end(gateways);
 }
 
 #[test]
