@@ -98,6 +98,11 @@ impl Groups {
         self.known.keys().copied()
     }
 
+    /// Lets go of the tables of members that are no longer there.
+    pub fn forget_gone(&mut self, view: &View) {
+        view.forget_gone(&mut self.tables, |(of, _)| *of);
+    }
+
     #[inline]
     fn refresh(&mut self, registry: &Registry, view: &View) {
         // A table that changes after the view was read will have moved the registry once more.

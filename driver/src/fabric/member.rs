@@ -479,15 +479,12 @@ impl Member {
         self.inbound.mend();
     }
 
-    /// Lets go of the rings of members that are no longer there: their memory stays as long as
+    /// Lets go of the files of members that are no longer there: their memory stays as long as
     /// anybody has them mapped.
     pub(super) fn forget_gone(&mut self) {
-        for (slot, peer) in (0..=u8::MAX).zip(&mut self.peers) {
-            let generation = self.view.entry(slot).generation();
-            if peer.as_ref().is_some_and(|peer| Some(peer.generation) != generation) {
-                *peer = None;
-            }
-        }
+        self.view.forget_gone(&mut self.peers, |peer| peer.generation);
+        self.ports.forget_gone(&self.view);
+        self.groups.forget_gone(&self.view);
     }
 
     /// Has the member in `slot` look around, if it sleeps.

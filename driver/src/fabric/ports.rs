@@ -279,6 +279,11 @@ impl Ports {
         self.table(registry, view, slot)?.listens(service, address)
     }
 
+    /// Lets go of the tables of members that are no longer there.
+    pub fn forget_gone(&mut self, view: &View) {
+        view.forget_gone(&mut self.others, |(of, _)| *of);
+    }
+
     /// The table of the member in `slot`, if it has one.
     fn table(&mut self, registry: &Registry, view: &View, slot: u8) -> Option<&Table> {
         if slot == self.slot {

@@ -246,6 +246,16 @@ impl View {
         &self.entries
     }
 
+    /// Drops what is known of members, by slot, that are no longer there; `generation` tells of
+    /// which member it is.
+    pub fn forget_gone<T>(&self, known: &mut [Option<T>], generation: impl Fn(&T) -> u64) {
+        for (entry, known) in self.entries.iter().zip(known) {
+            if known.as_ref().map(&generation) != entry.generation() {
+                *known = None;
+            }
+        }
+    }
+
     /// The number of the change that it is up to date with.
     #[inline]
     pub fn changes(&self) -> u64 {

@@ -254,3 +254,26 @@ fn scribbled_tables_harm_nobody() {
         println!("{taken} bound");
     });
 }
+
+#[test]
+fn who_hears_that_a_member_has_gone_lets_go_of_its_files() {
+    let dir = TempDir::new();
+    let (mut a, mut b) = (join(&dir, 1), join(&dir, 2));
+    let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
+    listen(&mut b, 7471, "*");
+    b.set_groups(&[group]);
+    assert_eq!(a.send(b.slot(), b"frame", 0), Sent::Done);
+    a.flush();
+    assert_eq!(route_of(&mut a, 2, 7471), Route::Member(b.slot()));
+    assert_ne!(a.route(group, Qpn::MULTICAST, &[]), Route::Members(Slots::NONE));
+    let gone = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let of_dir = |line: &&str| line.contains(dir.0.to_str().unwrap());
+        maps.lines().filter(of_dir).filter(|line| line.ends_with("(deleted)")).count()
+    };
+    drop(b);
+    assert_eq!(gone(), 3, "ring, ports and groups");
+    assert!(a.has_news());
+    a.hear();
+    assert_eq!(gone(), 0);
+}
