@@ -158,6 +158,24 @@ fn what_does_not_live_on_round_trips_asks_as_seldom_as_without() {
     }
 }
 
+/// Held back, it would tell its sender of a longer way than there is.
+#[test]
+fn no_ack_is_held_where_round_trips_are_measured() {
+    let (swift, dcqcn) = (swift::Params::default(), dcqcn::Params::paper());
+    for (algorithm, holds) in [
+        (None, true),
+        (Some(Algorithm::Dcqcn(dcqcn)), true),
+        (Some(Algorithm::Swift(swift)), false),
+        (Some(halving()), false),
+    ] {
+        let name = format!("{algorithm:?}");
+        let mut pair = Pair::new(algorithm, QpType::Rc, Config::default());
+        let write = pair.peer.packet(Opcode::RC_WRITE_ONLY, EPSN).reth(pair.node.remote(0), 8);
+        pair.node.receive(&write.fill(1, 8).ack_req().frame()).unwrap();
+        assert_eq!(pair.node.device.hold_ack(), holds, "{name}");
+    }
+}
+
 #[test]
 fn on_an_unreliable_connection_nothing_is_asked() {
     let mut pair = Pair::new(Some(halving()), QpType::Uc, Config::default());

@@ -143,11 +143,16 @@ impl Limiter {
         self.remainder = cost % rate;
     }
 
-    /// Whether the next packet sent for the first time should ask for an answer: the algorithm
-    /// lives on round trips, and none is being measured.
+    /// Whether the algorithm lives on round trips.
+    pub fn measures_round_trips(&self) -> bool {
+        self.control.measures_round_trips()
+    }
+
+    /// Whether the next packet sent for the first time should ask for an answer: one would be
+    /// measured, and none is.
     #[inline]
     pub fn wants_probe(&self) -> bool {
-        self.probe.is_none() && self.control.measures_round_trips()
+        self.probe.is_none() && self.measures_round_trips()
     }
 
     /// The packet `psn`, sent for the first time, asks for an answer.

@@ -131,6 +131,11 @@ impl Qp {
         requests_waited
     }
 
+    /// Whether it judges the network by how soon ACKs come.
+    pub(super) fn measures_round_trips(&self) -> bool {
+        self.limiter.as_ref().is_some_and(|limiter| limiter.measures_round_trips())
+    }
+
     /// Whether the request packet `psn` should ask for an ACK only to measure a round trip.
     #[inline]
     pub(super) fn wants_probe(&self, psn: Psn) -> bool {

@@ -218,10 +218,14 @@ impl Qp {
         self.replies.plain_ack().filter(|_| !self.owes_cnp())
     }
 
-    /// Whether one ACK is all it has to send, and the peer has patience.
+    /// Whether one ACK is all it has to send, and the peer has patience and does not judge the
+    /// network by how soon the ACK comes: in all this it is taken to be as the QP itself.
     pub fn may_hold_ack(&self) -> bool {
         let is_patient = self.attr.timeout == 0 || self.attr.timeout >= PATIENT_TIMEOUT;
-        is_patient && self.plain_ack().is_some() && !self.wants_to_request()
+        is_patient
+            && !self.measures_round_trips()
+            && self.plain_ack().is_some()
+            && !self.wants_to_request()
     }
 
     /// Owes an ACK for the request packet `psn`.
