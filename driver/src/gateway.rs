@@ -38,8 +38,9 @@ use crate::sys::{self, LentFd};
 
 use passage::{Passage, clock};
 
-/// A sender that dies between its frame and the wake-up wakes nobody: how long that may hold up
-/// the frame. The dead are looked for as often.
+/// How long either half sleeps at most. A sender that dies between its frame and the wake-up wakes
+/// nobody, and that may hold up the frame so long; as often, the dead are looked for and their
+/// files let go.
 const NAP_NS: u64 = 1_000_000_000;
 
 /// Frames taken from the ring at a time.
@@ -306,7 +307,7 @@ impl Outward {
                 self.sender.neighbours_changed()?;
             }
             if self.member.has_news() {
-                self.member.hear();
+                self.member.look_around();
                 self.keeper.call();
             }
             if self.take() {
@@ -450,7 +451,7 @@ impl Inward {
         flush(&mut self.member, &self.shared);
     }
 
-    /// Sleeps until something has come, is due, or has changed.
+    /// Sleeps until something has come, is due, or has changed, or it is time to look around.
     fn sleep(&mut self) -> io::Result<()> {
         let mut waits = [
             PollFd::new(self.receiver.descriptor(), PollFlags::POLLIN),

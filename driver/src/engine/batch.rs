@@ -42,6 +42,10 @@ const REST: usize = 16;
 /// many looks at the timers.
 const QUIET_TURNS: u32 = 16;
 
+/// The shortest time between two looks for members that have died, in nanoseconds: each takes some
+/// system calls for every member.
+const REAP_REST_NS: u64 = 1_000_000_000;
+
 /// Completions moved at a time.
 const WC_BATCH: usize = 32;
 
@@ -177,6 +181,9 @@ pub(crate) struct Inner {
     /// What was posted since the last batch.
     drained: answers::Posted,
     answers: Answers,
+    /// When to look for members that have died: a peer's silence has failed a QP.
+    reap_due: Option<Instant>,
+    reaped_at: Instant,
 }
 
 impl Inner {
@@ -212,6 +219,8 @@ impl Inner {
             has_more: false,
             drained: answers::Posted::Nothing,
             answers: Answers::new(),
+            reap_due: None,
+            reaped_at: Instant::default(),
         }
     }
 
@@ -283,6 +292,9 @@ impl Inner {
         let published = self.publish(now) || told;
         self.outbound.lost.ring_full += self.member.flush() as u64;
         self.look_at_link();
+        if self.reap_due.is_some_and(|due| due <= now) {
+            self.reap(now);
+        }
         if self.is_asked() {
             self.answer();
         }
@@ -319,6 +331,7 @@ impl Inner {
             && self.outbound.is_quiet()
             && self.backlog.is_empty()
             && self.services.as_ref().is_none_or(|services| services.cm.is_quiet())
+            && self.reap_due.is_none()
             && !self.is_asked()
             && !self.member.has_news()
             && self.may_poll(driver)
@@ -341,8 +354,15 @@ impl Inner {
         let network = self.network.as_ref().and_then(|network| network.next_timeout());
         let held = self.device.held_ack().map(|_| self.answers.due());
         let others = self.outbound.next_timeout().into_iter().chain(services).chain(network);
-        let others = others.chain(held);
+        let others = others.chain(held).chain(self.reap_due);
         self.device.poll_timeout().into_iter().chain(others).min()
+    }
+
+    /// Looks for members that have died, whose memory would stay as long as it is mapped here.
+    #[cold]
+    fn reap(&mut self, now: Instant) {
+        (self.reap_due, self.reaped_at) = (None, now);
+        self.member.reap();
     }
 
     /// The Ethernet address of the next hop to `gid`. The fabric delivers by GID and QPN, so any
@@ -514,6 +534,10 @@ impl Inner {
                     && let Some(qp) = self.qps.get(&wc.qp_num)
                 {
                     refresh_state(&self.device, qp);
+                }
+                if wc.status == WcStatus::RetryExcErr {
+                    let due = now.max(self.reaped_at + REAP_REST_NS);
+                    self.reap_due.get_or_insert(due);
                 }
                 let completion = Completion { wc: *wc, at: now.nanos() };
                 side.producer.push(completion).expect("room was asked for");

@@ -36,12 +36,18 @@ impl Member {
         self.registry.changes() != self.heard
     }
 
-    /// What there is to know of the port now.
+    /// Takes note of who has come and gone, and lets go of the files of those who have.
     #[cold]
-    pub fn hear(&mut self) -> PortNews {
+    pub fn look_around(&mut self) {
         self.view.refresh(&self.registry);
         self.heard = self.view.changes();
         self.forget_gone();
+    }
+
+    /// What there is to know of the port now; looks around for that.
+    #[cold]
+    pub fn hear(&mut self) -> PortNews {
+        self.look_around();
         let gateway = self.view.gateway().map(|slot| self.view.entry(slot));
         PortNews {
             is_active: gateway.is_none_or(|entry| !entry.says(LINK_DOWN)),
