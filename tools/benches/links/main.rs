@@ -2,7 +2,8 @@
 //! transport and to what TCP and UCX do, on one virtual cable between two network namespaces.
 //!
 //! Everything is measured in turn in one run. How far the two CPUs are apart, and what else the
-//! machine does, moves every figure; see the bench `programs`. Figures decide nothing: the exit status says whether there are any.
+//! machine does, moves every figure; see the bench `programs`. Figures decide nothing: the exit
+//! status says whether there are any.
 
 mod cable;
 mod conversation;

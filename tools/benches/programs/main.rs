@@ -1,10 +1,10 @@
 //! Unmodified programs over our library, as ratios: each to a bare bound or to what other stacks do
-//! on the same machine, measured in turn in one run; medians of the rounds.
+//! on the same machine, measured in turn in one run.
 //!
 //! How far the two CPUs are apart, and what else the machine does, moves every figure. So that is
 //! probed before and after each, only samples of one distance are compared, and those during which
-//! others took CPU time are left out, as long as enough remain. Figures decide nothing: the exit status says whether all programs
-//! finished.
+//! others took CPU time are left out, as long as enough remain. Figures decide nothing: the exit
+//! status says whether all programs finished.
 
 mod bare;
 mod idle;

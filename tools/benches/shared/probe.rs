@@ -65,7 +65,6 @@ fn median_half(cpus: (usize, usize), batches: u64) -> Result<f64> {
     let back = CachePadded::new(AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Unpinned it answers too.
             let _ = pin(cpus.1);
             for turn in 1..=TURNS * batches {
                 wait_for(&there, turn);
@@ -73,7 +72,8 @@ fn median_half(cpus: (usize, usize), batches: u64) -> Result<f64> {
             }
         });
         let asker = scope.spawn(|| {
-            pin(cpus.0)?;
+            // Unpinned the other answers too, and waits for all it is to be asked.
+            let pinned = pin(cpus.0);
             let mut halves: Vec<f64> = (0..batches)
                 .map(|batch| {
                     let start = Instant::now();
@@ -85,7 +85,7 @@ fn median_half(cpus: (usize, usize), batches: u64) -> Result<f64> {
                 })
                 .collect();
             halves.sort_by(f64::total_cmp);
-            Ok(halves[halves.len() / 2])
+            pinned.map(|()| halves[halves.len() / 2])
         });
         asker.join().expect("the asker does not panic")
     })

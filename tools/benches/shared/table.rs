@@ -82,8 +82,8 @@ impl Target {
 
 impl Row {
     /// Of two figures with these names: one line for each distance of the CPUs at which both have
-    /// samples, since that moves figures more than all else does. If there is none, one of all
-    /// samples; none if one of the two has none at all.
+    /// samples, since that moves figures more than all else does. If there is none, one without a
+    /// verdict of all samples; none if one of the two has none at all.
     pub fn of(
         names: [&str; 2],
         unit: &'static str,
@@ -96,13 +96,11 @@ impl Row {
             Row::of_some(names, unit, samples, target, distance)
         };
         let rows: Vec<Row> = [Distance::Near, Distance::Far].into_iter().filter_map(at).collect();
-        if rows.is_empty() {
-            let samples = samples.map(<[Sample]>::to_vec);
-            return Row::of_some(names, unit, samples, target, Distance::Moving)
-                .into_iter()
-                .collect();
+        if !rows.is_empty() {
+            return rows;
         }
-        rows
+        let samples = samples.map(<[Sample]>::to_vec);
+        Row::of_some(names, unit, samples, Target::None, Distance::Moving).into_iter().collect()
     }
 
     fn of_some(
@@ -119,7 +117,7 @@ impl Row {
         let over = |a: f64| references.iter().map(move |b| a / b);
         let mut ratios: Vec<f64> = values.iter().copied().flat_map(over).collect();
         ratios.sort_by(f64::total_cmp);
-        let ratio = ratios[ratios.len() / 2];
+        let ratio = median(ratios.clone());
         Some(Row {
             name: name.into(),
             distance: Some(distance),
@@ -137,12 +135,13 @@ impl Row {
     }
 }
 
-/// What counts of samples; and whether that are disturbed ones too, for want of others.
+/// What counts of samples; and whether there are too few undisturbed ones: then the least disturbed
+/// of the others count too.
 fn calm(mut samples: Vec<Sample>) -> (Vec<f64>, bool) {
     samples.sort_by(|a, b| a.foreign.total_cmp(&b.foreign));
     let calm = samples.iter().filter(|sample| sample.foreign < FOREIGN_MAX).count();
     let count = calm.max(UNDISTURBED_MIN.min(samples.len()));
-    (samples[..count].iter().map(|sample| sample.value).collect(), calm < count)
+    (samples[..count].iter().map(|sample| sample.value).collect(), calm < UNDISTURBED_MIN)
 }
 
 /// The middle one; 0 of none.
@@ -184,12 +183,15 @@ pub fn print(rows: &[Row]) {
             (_, true) => "met",
             (_, false) => "NOT MET",
         };
-        println!(
-            "{:<names$} {:<6} {:>9.3} {:<4} {:<references$} {:>9.3} {:>7.3} {span:>15} {:>7} {met}{}",
+        print!(
+            "{:<names$} {:<6} {:>9.3} {:<4} ",
             row.name,
             row.distance.map_or("", Distance::name),
             row.value,
             row.unit,
+        );
+        println!(
+            "{:<references$} {:>9.3} {:>7.3} {span:>15} {:>7} {met}{}",
             row.reference_name,
             row.reference,
             row.ratio,
@@ -198,6 +200,6 @@ pub fn print(rows: &[Row]) {
         );
     }
     if rows.iter().any(|row| row.disturbed) {
-        println!("disturbed: others had too much of the machine in too many of them");
+        println!("disturbed: too few samples during which others had little of the machine");
     }
 }
