@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ferroce_tests::links::{Cable, Gateway, Side, has_lost};
 use ferroce_tests::programs::{Pair, Running, free_port, have, limited};
@@ -126,17 +127,23 @@ fn a_gateway_lets_go_of_the_rings_of_programs_that_have_ended() {
         return;
     }
     let Some(cable) = Cable::new() else { return };
-    // Its own: each half has one, and its device.
-    let holds_its_own = |running: &Running| {
+    let rings = |running: &Running| {
         let maps = fs::read_to_string(format!("/proc/{}/maps", running.id())).unwrap();
-        maps.lines().filter(|line| line.contains("/member-")).count() == 3
+        let rings = maps.lines().filter(|line| line.contains("/member-"));
+        rings.map(str::to_owned).collect::<Vec<String>>()
     };
     let mut gateways = Side::BOTH.map(|side| up(&cable, side, "packet", Side::ipv4));
     for _ in 0..5 {
         ping_pong(&cable).unwrap_or_else(|error| panic!("{error}"));
     }
+    let deadline = Instant::now() + Duration::from_secs(60);
     for gateway in &mut gateways {
-        assert!(gateway.wait_for(holds_its_own));
+        let mut held = Vec::new();
+        gateway.wait_for(|running| {
+            held = rings(running);
+            held.len() == 3 || Instant::now() > deadline
+        });
+        assert_eq!(held.len(), 3, "each half has one, and its device: {held:#?}");
     }
     end(gateways);
 }
