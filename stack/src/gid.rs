@@ -11,7 +11,8 @@ use crate::wire::Mac;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
-const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+/// All but the last 32 bits of a v4-mapped GID.
+const V4_MAPPED: u128 = 0xffff;
 
 impl Gid {
     /// The GID of an IP address.
@@ -35,8 +36,8 @@ impl Gid {
     /// The IPv4 address of a v4-mapped GID.
     #[inline]
     pub fn ipv4(self) -> Option<Ipv4Addr> {
-        let [prefix @ .., a, b, c, d] = self.0;
-        (prefix == V4_MAPPED).then_some(Ipv4Addr::new(a, b, c, d))
+        let bits = u128::from_be_bytes(self.0);
+        (bits >> 32 == V4_MAPPED).then_some(Ipv4Addr::from_bits(bits as u32))
     }
 
     /// Whether the GID names a group: ff00::/8, or 224.0.0.0/4 v4-mapped.
@@ -62,7 +63,8 @@ impl Gid {
 impl From<Ipv4Addr> for Gid {
     #[inline]
     fn from(ip: Ipv4Addr) -> Gid {
-        Gid(ip.to_ipv6_mapped().octets())
+        // As one number: bytes stored one by one stall the loads of whole words that follow.
+        Gid((V4_MAPPED << 32 | u128::from(ip.to_bits())).to_be_bytes())
     }
 }
 

@@ -113,17 +113,28 @@ pub fn hidden_ident(frame: &[u8], layout: &Layout, carried: u32) -> Option<(u16,
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
     distance: usize,
-    /// x to the power of the bits in between.
-    factor: u32,
+    /// What x to the power of the bits in between makes of each half of a byte, the lowest first.
+    products: [[u32; 16]; 8],
 }
 
 impl Reach {
     /// Of bytes that end so many bytes before the ICRC.
     pub fn new(distance: usize) -> Reach {
+        const POLYNOMIAL: u32 = 0xedb8_8320;
         const ONE: u32 = 1 << 31;
         let mut factor = Hasher::new_with_initial(ONE);
         factor.combine(&Hasher::new_with_initial_len(0, distance as u64));
-        Reach { distance, factor: factor.finalize() }
+        let mut products = [[0; 16]; 8];
+        // The product with 1, which is the highest bit, with x, and so on.
+        let mut product = factor.finalize();
+        for bit in (0..u32::BITS as usize).rev() {
+            let of_half = &mut products[bit / 4];
+            for half in (0..of_half.len()).filter(|half| half >> (bit % 4) & 1 == 1) {
+                of_half[half] ^= product;
+            }
+            product = product >> 1 ^ (POLYNOMIAL & 0_u32.wrapping_sub(product & 1));
+        }
+        Reach { distance, products }
     }
 
     /// From their end to the ICRC, in bytes.
@@ -134,22 +145,14 @@ impl Reach {
 
     /// What the ICRC differs by, with the bytes that differ by these.
     #[inline]
-    pub fn change<const N: usize>(&self, bytes: &[u8; N]) -> u32 {
-        multiply(crc32fast::hash(bytes) ^ crc32fast::hash(&[0; N]), self.factor)
+    pub fn change(&self, bytes: &[u8]) -> u32 {
+        // Without the ones that a CRC begins and ends with.
+        let mut crc = Hasher::new_with_initial(u32::MAX);
+        crc.update(bytes);
+        let crc = !crc.finalize();
+        let halves = self.products.iter().enumerate();
+        halves.fold(0, |sum, (at, of_half)| sum ^ of_half[(crc >> (4 * at) & 15) as usize])
     }
-}
-
-/// The product of two polynomials modulo that of the CRC; the highest bit is that of x to the 0.
-#[inline]
-fn multiply(a: u32, mut b: u32) -> u32 {
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let mut product = 0;
-    for bit in (0..u32::BITS).rev() {
-        // Without branches, which nobody could predict.
-        product ^= b & 0_u32.wrapping_sub(a >> bit & 1);
-        b = b >> 1 ^ (POLYNOMIAL & 0_u32.wrapping_sub(b & 1));
-    }
-    product
 }
 
 /// The ICRC of a native InfiniBand packet without a GRH, up to its ICRC at `end`: the LRH counts,

@@ -201,6 +201,7 @@ pub(super) fn general_services(
 /// Destination GID and QPN of a RoCE frame, and what is behind the BTH and DETH of a datagram;
 /// `None` for any other. Raw packets are whatever the application makes them: whether one is right
 /// in all else, the receiver finds out.
+#[inline]
 pub fn destination(frame: &[u8]) -> Option<(Gid, Qpn, &[u8])> {
     let half =
         |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));

@@ -35,12 +35,14 @@ const ICRC: usize = 4;
 const ETHERTYPE: usize = 12;
 const VERSION: usize = ETHERNET;
 const V4_LEN: usize = ETHERNET + 2;
-const V4_IDENT: usize = ETHERNET + 4;
+/// The identification of IPv4.
+pub const V4_IDENT: usize = ETHERNET + 4;
 const V4_FRAGMENT: usize = ETHERNET + 6;
 const V4_PROTOCOL: usize = ETHERNET + 9;
 const V4_CHECKSUM: usize = ETHERNET + 10;
 const V4_ADDRESSES: usize = ETHERNET + 12;
-const V4_UDP: usize = ETHERNET + Ipv4::LEN;
+/// The UDP header behind IPv4.
+pub const V4_UDP: usize = ETHERNET + Ipv4::LEN;
 const V6_LEN: usize = ETHERNET + 4;
 const V6_PROTOCOL: usize = ETHERNET + 6;
 const V6_ADDRESSES: usize = ETHERNET + 8;
@@ -62,7 +64,7 @@ fn put_half(bytes: &mut [u8], at: usize, value: usize) {
 
 /// Where the UDP header of a frame stands, if that is IP without options and UDP, all its lengths
 /// say that it ends where it ends, and there is any payload.
-fn udp_at(frame: &[u8]) -> Option<usize> {
+pub fn udp_at(frame: &[u8]) -> Option<usize> {
     if frame.len() < V4_UDP + Udp::LEN {
         return None;
     }

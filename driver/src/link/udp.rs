@@ -20,14 +20,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ferroce_stack::icrc::Reach;
 use ferroce_stack::wire::{
-    ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Layout, Mac, Net, Packet, ROCE_PORT, Udp,
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Mac, Net, ROCE_PORT, Udp,
 };
 
 use super::netlink::{LinkInfo, Netlink};
-use super::segments::{ETHERNET, HEADERS_MAX, Head, Ident, JOINED_MAX, Segments, WHOLE_MAX};
+use super::segments::{
+    self, ETHERNET, HEADERS_MAX, Head, Ident, JOINED_MAX, Segments, V4_IDENT, V4_UDP, WHOLE_MAX,
+};
 use super::sending::{self, BUFFER, Patience};
 use super::silence::Silence;
 use super::socket::{Arrival, Departure, MESSAGES, Recipient, Socket};
@@ -36,6 +39,7 @@ use super::{
     BATCH, Frames, Link, LinkCounters, LinkError, LinkPort, LinkReceiver, LinkSender, LostFrames,
     count,
 };
+use crate::fabric::destination;
 use crate::identity;
 
 /// Nobody looks at it: the packet has been received.
@@ -137,8 +141,8 @@ pub struct UdpReceiver {
     /// What is received, at [`ROOM`] bytes each.
     bytes: Box<[u8]>,
     arrivals: [Arrival; MESSAGES],
-    /// The last fetch took one at most, and there was one; or several: there may be several now.
-    was_busy: bool,
+    /// The last fetch filled its one place, or found several.
+    expects_several: bool,
     /// How many there are, and how many have been begun with.
     count: usize,
     begun: usize,
@@ -161,8 +165,8 @@ impl LinkReceiver for UdpReceiver {
         (self.count, self.begun) = (0, 0);
         let rooms = self.bytes.chunks_exact_mut(ROOM).map(|room| &mut room[IN_FRONT..]);
         let [first, ..] = &mut self.arrivals;
-        let was_busy = std::mem::take(&mut self.was_busy);
-        let outcome = match was_busy {
+        let expects_several = std::mem::take(&mut self.expects_several);
+        let outcome = match expects_several {
             true => self.socket.receive_batch(rooms, &mut self.arrivals),
             false => self.socket.receive_batch(rooms, std::array::from_mut(first)),
         };
@@ -172,7 +176,7 @@ impl LinkReceiver for UdpReceiver {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             outcome => outcome?,
         };
-        self.was_busy = !was_busy || self.count > 1;
+        self.expects_several = !expects_several || self.count > 1;
         Ok(true)
     }
 
@@ -212,7 +216,7 @@ impl UdpReceiver {
             own,
             bytes: vec![0; MESSAGES * ROOM].into(),
             arrivals: [Arrival::NONE; MESSAGES],
-            was_busy: false,
+            expects_several: false,
             count: 0,
             begun: 0,
             segments: Segments::NONE,
@@ -297,8 +301,10 @@ struct UdpSender {
 /// What of a frame is a datagram's payload, and where that goes.
 #[derive(Clone, Copy, Debug)]
 struct Payload {
-    /// From the BTH to the ICRC.
-    layout: Layout,
+    /// Where the UDP header before it stands.
+    udp_at: usize,
+    /// Where it and the frame end.
+    end: usize,
     to: Recipient,
     /// How many it is sent with as one before it, and how many bytes they make with it.
     index: usize,
@@ -308,7 +314,8 @@ struct Payload {
 impl Payload {
     /// Nothing, to nowhere.
     const NONE: Payload = Payload {
-        layout: Layout { net: 0, bth: 0, payload: 0, icrc: 0 },
+        udp_at: 0,
+        end: Udp::LEN,
         to: Recipient {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             traffic_class: 0,
@@ -318,17 +325,17 @@ impl Payload {
         sum: 0,
     };
 
-    /// One that is sent alone.
-    fn alone(layout: Layout, to: Recipient) -> Payload {
-        let len = layout.icrc + ICRC - layout.bth;
+    /// The same, sent alone.
+    fn alone(self) -> Payload {
+        let len = self.range().len();
         // No more than a frame has bytes.
-        let to = Recipient { segment: len as u16, ..to };
-        Payload { layout, to, index: 0, sum: len }
+        let to = Recipient { segment: len as u16, ..self.to };
+        Payload { to, index: 0, sum: len, ..self }
     }
 
     /// Bytes.
     fn range(&self) -> Range<usize> {
-        self.layout.bth..self.layout.icrc + ICRC
+        self.udp_at + Udp::LEN..self.end
     }
 
     /// Sends it as one with the payload before it, if it can be.
@@ -361,14 +368,14 @@ impl LinkSender for UdpSender {
     fn push(&mut self, len: usize) {
         let at = self.frames.len();
         let frame = &mut self.frames.room()[..len];
-        let Some((layout, to)) = judge(frame, self.own, self.mtu, &self.counters.lost) else {
-            return;
+        let mut payload = match judge(frame, self.own, self.mtu) {
+            Ok(payload) => payload,
+            Err(reason) => return count(reason(&self.counters.lost), 1),
         };
-        let mut payload = Payload::alone(layout, to);
         if self.joins && at > 0 {
             payload.join(&self.payloads[at - 1]);
         }
-        prepare(frame, &layout, self.own.port(), payload.index, &mut self.reach);
+        prepare(frame, &payload, self.own.port(), &mut self.reach);
         self.payloads[at] = payload;
         self.frames.push(len);
     }
@@ -420,85 +427,82 @@ impl UdpSender {
         self.joins = false;
         for index in from..self.frames.len() {
             let payload = &mut self.payloads[index];
-            *payload = Payload::alone(payload.layout, payload.to);
+            *payload = payload.alone();
             let frame = self.frames.get_mut(index);
-            prepare(frame, &payload.layout, self.own.port(), payload.index, &mut self.reach);
+            prepare(frame, payload, self.own.port(), &mut self.reach);
         }
     }
 }
 
-/// Where a frame goes, and where its parts are; none if it cannot be sent, which is counted.
-fn judge(
-    frame: &[u8],
-    own: SocketAddr,
-    mtu: usize,
-    lost: &LostFrames,
-) -> Option<(Layout, Recipient)> {
-    let Ok(Packet { headers, layout, .. }) = Packet::parse(frame) else {
-        count(&lost.not_roce, 1);
-        return None;
-    };
-    let (from, to, traffic_class) = match headers.net {
-        Net::V4(ip) => (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos),
-        Net::V6(ip) => (IpAddr::V6(ip.src), IpAddr::V6(ip.dst), ip.traffic_class),
-        Net::V1(_) => {
-            count(&lost.not_roce, 1);
-            return None;
+/// A counter of frames that are lost.
+type Reason = fn(&LostFrames) -> &AtomicU64;
+
+/// The payload of a frame, sent alone, or why it cannot be sent.
+fn judge(frame: &[u8], own: SocketAddr, mtu: usize) -> Result<Payload, Reason> {
+    // What is behind the UDP header, its receiver judges.
+    let udp_at = segments::udp_at(frame).filter(|_| destination(frame).is_some());
+    let Some(udp_at) = udp_at else { return Err(|lost| &lost.not_roce) };
+    let header = &frame[ETHERNET..];
+    let (from, to, traffic_class) = match udp_at {
+        V4_UDP => {
+            let ip = Ipv4::parse(header);
+            (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos)
+        }
+        _ => {
+            let ip = Ipv6::parse(header);
+            (IpAddr::V6(ip.src), IpAddr::V6(ip.dst), ip.traffic_class)
         }
     };
     if from != own.ip() {
-        count(&lost.foreign_source, 1);
-        return None;
+        return Err(|lost| &lost.foreign_source);
     }
-    if layout.icrc + ICRC - layout.net > mtu {
-        count(&lost.too_long, 1);
-        return None;
+    if header.len() > mtu {
+        return Err(|lost| &lost.too_long);
     }
-    let address = SocketAddr::new(to, ROCE_PORT);
-    Some((layout, Recipient { address, traffic_class, segment: 0 }))
+    let to = Recipient { address: SocketAddr::new(to, ROCE_PORT), traffic_class, segment: 0 };
+    Ok(Payload { udp_at, end: frame.len(), to, ..Payload::NONE }.alone())
 }
 
 /// Makes the ICRC that of the datagram as it will be: sent from this port, so many before it.
 /// `reach` is that of another frame, or this one's.
-fn prepare(frame: &mut [u8], layout: &Layout, port: u16, index: usize, reach: &mut Reach) {
-    const WORD: usize = 4;
+fn prepare(frame: &mut [u8], payload: &Payload, port: u16, reach: &mut Reach) {
+    // From the identification, which IPv4 has, to the source port.
+    const SPAN: usize = V4_UDP + PORT - V4_IDENT;
+    const IDENT: usize = 4;
     const PORT: usize = 2;
-    let (net, udp_at, end) = (layout.net, layout.bth - Udp::LEN, layout.icrc + ICRC);
-    // From the word of the identification, which IPv4 has, to the source port.
-    const IDENT_AT: usize = 4;
-    let mut change = [0; Ipv4::LEN - IDENT_AT + PORT];
-    if udp_at - net == Ipv4::LEN {
-        let word = net + IDENT_AT..net + IDENT_AT + WORD;
-        change[..WORD].copy_from_slice(&frame[word.clone()]);
-        let ip = Ipv4::parse(&frame[net..]);
-        // No more than are sent as one.
-        let sent = Ipv4 { ident: index as u16, dont_fragment: true, ..ip };
-        sent.emit((end - udp_at) as u16, &mut frame[net..]);
-        differ(&mut change[..WORD], &frame[word]);
+    const DONT_FRAGMENT: u8 = 0x40;
+    let &Payload { udp_at, end, index, .. } = payload;
+    let mut change = [0; SPAN];
+    if udp_at == V4_UDP {
+        // No more than are sent as one. They may not be cut.
+        let [high, low] = (index as u16).to_be_bytes();
+        let ident = [high, low, DONT_FRAGMENT, 0];
+        replace(&mut frame[V4_IDENT..][..IDENT], &ident, &mut change);
     }
-    let ports = &mut frame[udp_at..udp_at + PORT];
-    let change_at = change.len() - PORT;
-    change[change_at..].copy_from_slice(ports);
-    ports.copy_from_slice(&port.to_be_bytes());
-    differ(&mut change[change_at..], ports);
-    let distance = layout.icrc - udp_at - PORT;
+    replace(&mut frame[udp_at..][..PORT], &port.to_be_bytes(), &mut change[SPAN - PORT..]);
+    let distance = end - ICRC - udp_at - PORT;
     if reach.distance() != distance {
         *reach = Reach::new(distance);
     }
-    differ(&mut frame[layout.icrc..end], &reach.change(&change).to_le_bytes());
+    let icrc = &mut frame[end - ICRC..];
+    icrc.iter_mut().zip(reach.change(&change).to_le_bytes()).for_each(|(byte, of)| *byte ^= of);
 }
 
-/// Makes of each byte its difference to the other one.
-fn differ(bytes: &mut [u8], others: &[u8]) {
-    bytes.iter_mut().zip(others).for_each(|(byte, other)| *byte ^= other);
+/// Replaces bytes, and says how they differ.
+fn replace(bytes: &mut [u8], by: &[u8], change: &mut [u8]) {
+    for ((byte, by), change) in bytes.iter_mut().zip(by).zip(change) {
+        *change = *byte ^ by;
+        *byte = *by;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::Ordering;
 
-    use super::super::segments;
+    use ferroce_stack::wire::Packet;
+
     use super::*;
 
     /// Two addresses of loopback that no other process has.
