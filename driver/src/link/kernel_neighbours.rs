@@ -108,10 +108,10 @@ impl KernelNeighbours {
             }
         };
         let socket = socket.ok_or(io::ErrorKind::Unsupported)?;
-        match socket.send(&[], Some(address)) {
+        match socket.send(&[], Some(address), true) {
             // The answer of one of the hosts before; the datagram was not sent.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                socket.send(&[], Some(address))?;
+                socket.send(&[], Some(address), true)?;
             }
             outcome => outcome?,
         }

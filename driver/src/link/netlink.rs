@@ -183,7 +183,7 @@ impl Netlink {
         message[4..6].copy_from_slice(&question.to_ne_bytes());
         message[6..8].copy_from_slice(&(NLM_F_REQUEST as u16).to_ne_bytes());
         message[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        self.socket.send(&message, None)?;
+        self.socket.send(&message, None, true)?;
         loop {
             let len = self.socket.receive(&mut self.buffer, true)?;
             let received = self.buffer.get(..len).ok_or(io::ErrorKind::InvalidData)?;

@@ -207,7 +207,7 @@ impl Shared {
         while let Some(frame) = table.transmit() {
             if let Ok(len) = frame.emit(&mut buffer) {
                 // A frame that is lost is one that nobody answers.
-                let _ = self.socket.send(&buffer[..len], None);
+                let _ = self.socket.send(&buffer[..len], None, true);
             }
             sent += 1;
         }

@@ -45,12 +45,12 @@ const LOOKS: u32 = 1024;
 pub fn open(link: &LinkName, name: &str, purpose: &Purpose<'_>) -> Result<Link, LinkError> {
     let Interface { index, vid, mtu, line_rate, addresses, addressing, watch, port, silence } =
         Interface::open(link, name, purpose)?;
-    let Sockets { receive, ring, send, send_alone } = Sockets::open(index, vid)
+    let Sockets { receive, ring, send, alone } = Sockets::open(index, vid)
         .map_err(LinkError::io("open a packet socket on the interface"))?;
     let counters = purpose.counters;
     let sender = PacketSender {
         socket: send,
-        alone: send_alone,
+        alone,
         addressing,
         frames: Frames::default(),
         heads: [[0; VNET + HEADERS_MAX]; MESSAGES],
@@ -85,7 +85,7 @@ struct Sockets {
     receive: Socket,
     ring: Ring,
     send: Socket,
-    send_alone: Socket,
+    alone: Socket,
 }
 
 impl Sockets {
@@ -102,12 +102,12 @@ impl Sockets {
         // All protocols, not those of the filter: sockets of one protocol get nothing where the
         // firewall drops on ingress.
         receive.bind_packet(index, libc::ETH_P_ALL as u16)?;
-        let [send, send_alone] = [Sockets::to_send()?, Sockets::to_send()?];
+        let [send, alone] = [Sockets::to_send()?, Sockets::to_send()?];
         send.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-        for socket in [&send, &send_alone] {
+        for socket in [&send, &alone] {
             socket.bind_packet(index, 0)?;
         }
-        Ok(Sockets { receive, ring, send, send_alone })
+        Ok(Sockets { receive, ring, send, alone })
     }
 
     fn to_send() -> io::Result<Socket> {
@@ -298,12 +298,12 @@ impl LinkSender for PacketSender {
         if self.addressing.may_release() {
             self.neighbours_changed()?;
         }
-        if self.frames.len() == 1 && self.alone.send_now(self.frames.get(0)).is_ok() {
+        if self.frames.len() == 1 && self.alone.send(self.frames.get(0), None, false).is_ok() {
             count(&self.counters.link_sent, 1);
             self.frames.clear();
             return Ok(());
         }
-        // What is to be done about an error is the same for one frame.
+        // What is not sent is tried once more, by the other socket, whose errors are judged.
         let (mut done, mut patience) = (0, Patience::default());
         while done < self.frames.len() {
             done += self.send_from(done, &mut patience)?;
@@ -537,6 +537,30 @@ mod tests {
     #[test]
     fn a_burst_arrives_where_the_peer_takes_no_joined_frames() {
         with_cable(&["-K far gro on", "-K far rx-udp-gro-forwarding on"], burst_arrives);
+    }
+
+    #[test]
+    fn a_lone_frame_that_cannot_be_sent_is_counted_once() {
+        with_cable(&[], |mut near, mut far, counters| {
+            let mut send = |len| {
+                push(&mut near, &frame(v4(1, 2, 7), 0xc001, 0, len));
+                near.sender.flush().unwrap();
+            };
+            tool("ip link set near mtu 1000");
+            send(1024);
+            tool("ip link set near down");
+            send(64);
+            let lost = &counters.lost;
+            assert_eq!((value(&lost.too_long), value(&lost.send_failed)), (1, 1));
+            assert_eq!(value(&counters.link_sent), 0);
+            tool("ip link set near up");
+            tool("ip neigh replace 192.0.2.2 lladdr 02:02:02:02:02:02 dev near nud permanent");
+            near.sender.neighbours_changed().unwrap();
+            push(&mut near, &frame(v4(1, 2, 7), 0xc001, 0, 64));
+            near.sender.flush().unwrap();
+            assert_eq!(take(&mut far, 1).len(), 1);
+            assert_eq!(value(&counters.link_sent), 1);
+        });
     }
 
     #[test]

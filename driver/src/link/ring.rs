@@ -70,9 +70,9 @@ impl Ring {
         Ok(Ring { mapping, next: 0, lent: None })
     }
 
-    /// Whether there is a frame in the next slot. What of it the kernel's CPU has in its cache comes
-    /// here meanwhile, to be given back as well: that takes as long as all that is done with a short
-    /// one.
+    /// Whether there is a frame in the next slot. If so, begins to fetch the lines of a short one,
+    /// for writing: the kernel has just written them, perhaps on another CPU, and giving the slot
+    /// back writes to the first.
     #[inline]
     pub fn has_next(&self) -> bool {
         let has_next = self.status(self.next).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0;

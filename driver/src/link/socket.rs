@@ -332,31 +332,22 @@ impl Socket {
         check(unsafe { libc::bind(fd, ptr::from_ref(address).cast(), len as socklen_t) })
     }
 
-    /// Sends one datagram to where the socket leads by itself, or to an address.
+    /// Sends one frame or datagram to where the socket leads by itself, or to an address. `wait`
+    /// says whether to wait for room.
     ///
     /// # Errors
     /// What sendto(2) says.
-    pub fn send(&self, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
+    #[inline]
+    pub fn send(&self, bytes: &[u8], to: Option<SocketAddr>, wait: bool) -> io::Result<()> {
         let address = to.map(Address::of);
         let (name, len) = match &address {
             Some((address, len)) => (ptr::from_ref(address).cast(), *len as socklen_t),
             None => (ptr::null(), 0),
         };
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let (fd, start) = (self.0.as_raw_fd(), bytes.as_ptr().cast());
         // SAFETY: bytes and address are borrowed for the call and as long as said.
-        let sent = unsafe { libc::sendto(fd, start, bytes.len(), 0, name, len) };
-        check(sent as c_int)
-    }
-
-    /// Sends one frame or datagram to where the socket leads by itself, without waiting.
-    ///
-    /// # Errors
-    /// What send(2) says.
-    #[inline]
-    pub fn send_now(&self, bytes: &[u8]) -> io::Result<()> {
-        let (fd, start) = (self.0.as_raw_fd(), bytes.as_ptr().cast());
-        // SAFETY: the bytes are borrowed for the call and as many as said.
-        let sent = unsafe { libc::send(fd, start, bytes.len(), libc::MSG_DONTWAIT) };
+        let sent = unsafe { libc::sendto(fd, start, bytes.len(), flags, name, len) };
         check(sent as c_int)
     }
 
@@ -663,7 +654,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_its_buffer_is_cut_and_says_so() {
         let (from, to, address) = pair("127.0.0.1").unwrap();
-        from.send(&[9; 100], Some(address)).unwrap();
+        from.send(&[9; 100], Some(address), true).unwrap();
         let (mut buffer, mut arrivals) = ([0; 60], [Arrival::NONE; MESSAGES]);
         let buffers = std::iter::once(&mut buffer[..]);
         assert_eq!(to.receive_batch(buffers, &mut arrivals).unwrap(), 1);
