@@ -17,5 +17,7 @@ mod access;
 mod access;
 
 pub use arena::{ARENA_BASE, Arena, CanaryOverwritten};
-pub use host::{HostMemory, admit_faults, copy_from, copy_to, fault_signals, probe};
+pub use host::{
+    HostMemory, admit_faults, copy_from, copy_from_and_sum, copy_to, fault_signals, probe,
+};
 pub use region::{Region, RegionError};

@@ -67,6 +67,24 @@ pub fn compute(frame: &[u8], layout: &Layout) -> u32 {
     masked(frame, layout).finalize()
 }
 
+/// The CRC-32 of `bytes` behind others whose CRC-32 is `crc`, which is 0 if there are none.
+#[inline]
+pub fn append(crc: u32, bytes: &[u8]) -> u32 {
+    let mut crc = Hasher::new_with_initial(crc);
+    crc.update(bytes);
+    crc.finalize()
+}
+
+/// What the ICRC of a packet is before its payload goes in.
+///
+/// # Panics
+///
+/// Panics if the packet's layout does not fit the frame.
+#[inline]
+pub(crate) fn of_headers(frame: &[u8], layout: &Layout) -> u32 {
+    masked(frame, &Layout { icrc: layout.payload, ..*layout }).finalize()
+}
+
 /// The ICRC that Linux rxe computes for FLUSH in place of the right one: it goes over BTH and
 /// extended headers a second time, with nothing masked. rxe sends it and takes no other.
 ///

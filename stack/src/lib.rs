@@ -26,6 +26,7 @@ pub mod mad;
 pub mod memory;
 mod mr;
 mod multicast;
+mod outgoing;
 mod port;
 pub mod psn;
 mod qp;

@@ -3,6 +3,8 @@
 //! Only the region table (`mr`) makes a [`Span`], after it has checked key, protection
 //! domain, rights and bounds, so no other address ever reaches a [`Memory`].
 
+use crate::icrc;
+
 /// A range of application memory inside a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -71,6 +73,16 @@ pub trait Memory {
     /// # Errors
     /// [`MemoryFault`] if the span cannot be read; `out` is then undefined.
     fn read(&self, span: Span, out: &mut [u8]) -> Result<(), MemoryFault>;
+
+    /// As [`Memory::read`], and returns the CRC-32 of what was read behind bytes whose CRC-32 is
+    /// `crc` ([`icrc::append`](crate::icrc::append)): for memory that has both at one go.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_and_sum(&self, span: Span, out: &mut [u8], crc: u32) -> Result<u32, MemoryFault> {
+        self.read(span, out)?;
+        Ok(icrc::append(crc, out))
+    }
 
     /// Stores `data`, as long as `span`, in increasing address order, the last bytes last:
     /// applications poll the last byte of an RDMA WRITE.

@@ -2,9 +2,11 @@
 //! buffer too: sending again moves a cursor back.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use crate::memory::Memory;
 use crate::mr::{Local, Regions};
+use crate::outgoing::Outgoing;
 use crate::psn::Psn;
 use crate::verbs::{
     Pd, SendData, SendFlags, SendOp, SendWr, Sge, UdTarget, VerbsError, WcOpcode, WcStatus,
@@ -182,13 +184,13 @@ impl SendQueue {
         while self.pop().is_some() {}
     }
 
-    /// Gathers `out.len()` bytes from `offset` on of the message of work request `index`.
+    /// Gathers as many bytes as `out` has from `offset` on of the message of work request `index`.
     #[inline]
     pub fn gather(
         &self,
         index: u64,
         offset: u32,
-        out: &mut [u8],
+        out: &mut Outgoing,
         pd: Pd,
         regions: &Regions,
         memory: &dyn Memory,
@@ -197,8 +199,8 @@ impl SendQueue {
         match wqe.data {
             DataAt::Inline { at } => {
                 let start = (at - self.inline_head) as usize + offset as usize;
-                let bytes = self.inline.range(start..start + out.len());
-                out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+                let len = out.len();
+                out.fill(0..len, self.inline.range(start..start + len));
                 Ok(())
             }
             DataAt::Sges { at, count } => {
@@ -207,9 +209,9 @@ impl SendQueue {
                 walk(sges, u64::from(offset), out.len(), |sge, skip, range| {
                     let va = sge.addr.wrapping_add(skip);
                     match regions.local(pd, sge.lkey, va, range.len(), false).ok()? {
-                        Local::Memory(span) => memory.read(span, &mut out[range]).ok(),
+                        Local::Memory(span) => out.read(range, memory, span).ok(),
                         Local::Null => {
-                            out[range].fill(0);
+                            out.fill(range, iter::repeat(&0));
                             Some(())
                         }
                     }

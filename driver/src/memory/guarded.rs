@@ -13,10 +13,11 @@
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::{ptr, slice};
 
+use ferroce_stack::icrc;
 use ferroce_stack::memory::{AtomicOp, MemoryFault};
 
 /// The signals a fault arrives as.
@@ -24,6 +25,30 @@ pub const FAULT_SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// Copies of at least this many bytes take the 32-byte moves where the CPU has them.
 const WIDE_FROM: usize = 256;
+
+/// Bytes that are copied and folded at a time.
+const BLOCK: usize = 128;
+
+/// Factors by which the two halves of 16 bytes are folded over 128, 64, 32 and 16 bytes.
+static FOLDS: [[u64; 2]; 4] = [fold(128), fold(64), fold(32), fold(16)];
+
+/// x to the power of the distance in bits, 32 more for the first half and 32 less for the other,
+/// modulo the polynomial of CRC-32: lowest power in the highest bit, and that moved up by one, as
+/// products of such numbers come out one lower.
+const fn fold(bytes: u32) -> [u64; 2] {
+    [power(bytes * 8 + 32) << 1, power(bytes * 8 - 32) << 1]
+}
+
+const fn power(exponent: u32) -> u64 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let mut value: u32 = 1 << 31;
+    let mut left = exponent;
+    while left > 0 {
+        value = value >> 1 ^ (POLYNOMIAL & 0_u32.wrapping_sub(value & 1));
+        left -= 1;
+    }
+    value as u64
+}
 
 // System V calling convention; each routine returns 0, or 1 after a fault. All are leaves and
 // leave the stack alone. Only moves that x86 keeps in order: no string instruction, no
@@ -35,6 +60,7 @@ global_asm!(
     ".hidden ferroce_guarded_fault",
     ".hidden ferroce_guarded_copy",
     ".hidden ferroce_guarded_copy_wide",
+    ".hidden ferroce_guarded_copy_fold",
     ".hidden ferroce_guarded_store",
     ".hidden ferroce_guarded_compare_swap",
     ".hidden ferroce_guarded_fetch_add",
@@ -46,6 +72,7 @@ global_asm!(
     ".globl ferroce_guarded_fault",
     ".globl ferroce_guarded_copy",
     ".globl ferroce_guarded_copy_wide",
+    ".globl ferroce_guarded_copy_fold",
     ".globl ferroce_guarded_store",
     ".globl ferroce_guarded_compare_swap",
     ".globl ferroce_guarded_fetch_add",
@@ -130,6 +157,78 @@ global_asm!(
     "mov [rdi + rdx - 8], rcx",
     "xor eax, eax",
     "ret",
+    // copy_fold(rdi: to, rsi: from, rdx: len, a multiple of BLOCK and not 0, rcx: &FOLDS, r8d: crc,
+    // r9: &mut [u8; 16]). What is left of a block is folded onto the next: times x to the power of
+    // the distance, modulo the polynomial, each half by its own factor.
+    "ferroce_guarded_copy_fold:",
+    "vbroadcasti128 ymm8, [rcx]",
+    "vmovd xmm9, r8d",
+    "vmovdqu ymm0, [rsi]",
+    "vmovdqu ymm1, [rsi + 32]",
+    "vmovdqu ymm2, [rsi + 64]",
+    "vmovdqu ymm3, [rsi + 96]",
+    "vmovdqu [rdi], ymm0",
+    "vmovdqu [rdi + 32], ymm1",
+    "vmovdqu [rdi + 64], ymm2",
+    "vmovdqu [rdi + 96], ymm3",
+    "vpxor ymm0, ymm0, ymm9",
+    "jmp 3f",
+    ".balign 32",
+    "2:",
+    "vpclmulqdq ymm4, ymm0, ymm8, 0x00",
+    "vpclmulqdq ymm0, ymm0, ymm8, 0x11",
+    "vpclmulqdq ymm5, ymm1, ymm8, 0x00",
+    "vpclmulqdq ymm1, ymm1, ymm8, 0x11",
+    "vpclmulqdq ymm6, ymm2, ymm8, 0x00",
+    "vpclmulqdq ymm2, ymm2, ymm8, 0x11",
+    "vpclmulqdq ymm7, ymm3, ymm8, 0x00",
+    "vpclmulqdq ymm3, ymm3, ymm8, 0x11",
+    "vmovdqu ymm10, [rsi]",
+    "vmovdqu ymm11, [rsi + 32]",
+    "vmovdqu ymm12, [rsi + 64]",
+    "vmovdqu ymm13, [rsi + 96]",
+    "vmovdqu [rdi], ymm10",
+    "vmovdqu [rdi + 32], ymm11",
+    "vmovdqu [rdi + 64], ymm12",
+    "vmovdqu [rdi + 96], ymm13",
+    "vpxor ymm0, ymm0, ymm4",
+    "vpxor ymm1, ymm1, ymm5",
+    "vpxor ymm2, ymm2, ymm6",
+    "vpxor ymm3, ymm3, ymm7",
+    "vpxor ymm0, ymm0, ymm10",
+    "vpxor ymm1, ymm1, ymm11",
+    "vpxor ymm2, ymm2, ymm12",
+    "vpxor ymm3, ymm3, ymm13",
+    "3:",
+    "sub rsi, -128",
+    "sub rdi, -128",
+    "sub rdx, 128",
+    "ja 2b",
+    // Two by two over 64 bytes, the two over 32, the halves over 16.
+    "vbroadcasti128 ymm8, [rcx + 16]",
+    "vpclmulqdq ymm4, ymm0, ymm8, 0x00",
+    "vpclmulqdq ymm0, ymm0, ymm8, 0x11",
+    "vpclmulqdq ymm5, ymm1, ymm8, 0x00",
+    "vpclmulqdq ymm1, ymm1, ymm8, 0x11",
+    "vpxor ymm2, ymm2, ymm4",
+    "vpxor ymm2, ymm2, ymm0",
+    "vpxor ymm3, ymm3, ymm5",
+    "vpxor ymm3, ymm3, ymm1",
+    "vbroadcasti128 ymm8, [rcx + 32]",
+    "vpclmulqdq ymm4, ymm2, ymm8, 0x00",
+    "vpclmulqdq ymm2, ymm2, ymm8, 0x11",
+    "vpxor ymm3, ymm3, ymm4",
+    "vpxor ymm3, ymm3, ymm2",
+    "vextracti128 xmm2, ymm3, 1",
+    "vmovdqu xmm8, [rcx + 48]",
+    "vpclmulqdq xmm4, xmm3, xmm8, 0x00",
+    "vpclmulqdq xmm3, xmm3, xmm8, 0x11",
+    "vpxor xmm2, xmm2, xmm4",
+    "vpxor xmm2, xmm2, xmm3",
+    "vmovdqu [r9], xmm2",
+    "vzeroupper",
+    "xor eax, eax",
+    "ret",
     // store(rdi: to, rsi: from, rdx: len <= 8): one move, if len is a power of two.
     "ferroce_guarded_store:",
     "test dl, 8",
@@ -210,6 +309,14 @@ unsafe extern "C" {
     static ferroce_guarded_fault: u8;
     fn ferroce_guarded_copy(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn ferroce_guarded_copy_wide(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn ferroce_guarded_copy_fold(
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+        folds: *const [u64; 2],
+        crc: u32,
+        rest: *mut [u8; 16],
+    ) -> u32;
     fn ferroce_guarded_store(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn ferroce_guarded_compare_swap(word: *mut u64, compare: u64, swap: u64) -> Word;
     fn ferroce_guarded_fetch_add(word: *mut u64, add: u64) -> Word;
@@ -241,6 +348,48 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Memor
             ferroce_guarded_copy(to, from, len)
         }
     })
+}
+
+/// Copies as [`copy`], and returns the CRC-32 of what was copied, behind bytes whose CRC-32 is
+/// `crc`.
+///
+/// # Errors
+/// As [`copy`]; it is not known how much is copied.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_and_sum(
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+    crc: u32,
+) -> Result<u32, MemoryFault> {
+    let can_fold = std::arch::is_x86_feature_detected!("vpclmulqdq")
+        && std::arch::is_x86_feature_detected!("avx2");
+    let blocks = if can_fold { len - len % BLOCK } else { 0 };
+    let mut sum = crc;
+    if blocks > 0 {
+        install();
+        let mut rest = [0; 16];
+        // SAFETY: the caller's promise, and the CPU has the instructions; a fault on the way
+        // returns 1, as the handler is installed.
+        outcome(unsafe {
+            ferroce_guarded_copy_fold(to, from, blocks, FOLDS.as_ptr(), !crc, &mut rest)
+        })?;
+        // Without the ones that a CRC begins with: they are in `rest` already.
+        sum = icrc::append(u32::MAX, &rest);
+    }
+    if blocks < len {
+        let to = to.wrapping_add(blocks);
+        // SAFETY: what is left of the caller's ranges; once copied, what is there is bytes.
+        let copied = unsafe {
+            copy(to, from.wrapping_add(blocks), len - blocks)?;
+            slice::from_raw_parts(to, len - blocks)
+        };
+        sum = icrc::append(sum, copied);
+    }
+    Ok(sum)
 }
 
 /// Copies an integer of 1, 2, 4 or 8 bytes with one store, after all earlier writes.
@@ -433,7 +582,7 @@ mod tests {
     use std::process::{Command, ExitStatus};
     use std::sync::atomic::AtomicU64;
 
-    use super::super::{HostMemory, copy_from, copy_to, probe};
+    use super::super::{HostMemory, copy_from, copy_from_and_sum, copy_to, probe};
     use super::*;
 
     const PAGE: usize = 4096;
@@ -472,7 +621,10 @@ mod tests {
     fn read(addr: *const u8, len: usize) -> Result<Vec<u8>, MemoryFault> {
         let mut out = vec![0; len];
         // SAFETY: only addresses of `Pages`.
-        unsafe { copy_from(addr, &mut out) }.map(|()| out)
+        let [plain, summed] =
+            unsafe { [copy_from(addr, &mut out), copy_from_and_sum(addr, &mut out, 0).map(drop)] };
+        assert_eq!(plain, summed, "{len} bytes");
+        plain.map(|()| out)
     }
 
     fn write(addr: *mut u8, data: &[u8]) -> Result<(), MemoryFault> {

@@ -52,6 +52,13 @@ impl Memory for HostMemory {
     }
 
     #[inline]
+    fn read_and_sum(&self, span: Span, out: &mut [u8], crc: u32) -> Result<u32, MemoryFault> {
+        assert_eq!(span.len(), out.len());
+        // SAFETY: as in `read`.
+        unsafe { copy_from_and_sum(std::ptr::with_exposed_provenance(address(span)?), out, crc) }
+    }
+
+    #[inline]
     fn write(&mut self, span: Span, data: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(span.len(), data.len());
         // SAFETY: as in `read`; the region table has checked that the region may be written.
@@ -88,6 +95,24 @@ pub unsafe fn copy_from(addr: *const u8, out: &mut [u8]) -> Result<(), MemoryFau
     addr.addr().checked_add(out.len()).ok_or(MemoryFault)?;
     // SAFETY: the caller's promise; `out` is borrowed mutably, so nothing overlaps it.
     unsafe { access::copy(out.as_mut_ptr(), addr, out.len()) }
+}
+
+/// As [`copy_from`], and returns the CRC-32 of `out` behind bytes whose CRC-32 is `crc`.
+///
+/// # Errors
+/// As [`copy_from`].
+///
+/// # Safety
+/// As [`copy_from`].
+#[inline]
+pub unsafe fn copy_from_and_sum(
+    addr: *const u8,
+    out: &mut [u8],
+    crc: u32,
+) -> Result<u32, MemoryFault> {
+    addr.addr().checked_add(out.len()).ok_or(MemoryFault)?;
+    // SAFETY: the caller's promise; `out` is borrowed mutably, so nothing overlaps it.
+    unsafe { access::copy_and_sum(out.as_mut_ptr(), addr, out.len(), crc) }
 }
 
 /// Stores `data` at `addr`, in increasing address order, what falls into the last aligned 8-byte
@@ -178,10 +203,14 @@ mod tests {
             let mut back = vec![0u8; len + 2];
             let addr = host.as_mut_ptr().wrapping_add(offset);
             // SAFETY: inside `host`.
-            unsafe {
+            let sum = unsafe {
                 copy_to(addr, &data).unwrap();
                 copy_from(addr, &mut back[1..=len]).unwrap();
-            }
+                assert!(back[1..=len] == data[..]);
+                back.fill(0);
+                copy_from_and_sum(addr, &mut back[1..=len], 0x1234_5678).unwrap()
+            };
+            assert_eq!(sum, ferroce_stack::icrc::append(0x1234_5678, &data), "{len} at {offset}");
             assert!(back[1..=len] == data[..] && back[0] == 0 && back[len + 1] == 0);
             assert!(host[offset..offset + len] == data[..], "{len} at {offset}");
             assert!(host[..offset].iter().chain(&host[offset + len..]).all(|&byte| byte == 0));

@@ -3,13 +3,14 @@
 
 use super::{Env, Qp, Received, Shared};
 use crate::discard::Discard;
+use crate::outgoing::Outgoing;
 use crate::port::pkeys_match;
 use crate::psn::Psn;
 use crate::sq;
 use crate::verbs::{QpState, QpType, Qpn, SendFlags, SendOp, UdTarget, WcOpcode, WcStatus};
 use crate::wire::{
     Bth, Deth, Extensions, ImmDt, Kind, Layout, Net, Opcode, Packet, Position, Suffix, Transport,
-    pad_count, seal, source_port,
+    pad_count, seal_summed, source_port,
 };
 
 /// Bytes in front of a received datagram: a GRH, or what stands for it.
@@ -76,13 +77,14 @@ impl Qp {
             ..self.bth(opcode, psn, len)
         };
         let layout = path.emit(frame, &bth, &ext, len, env.shared.next_ident());
-        let out = &mut frame[layout.payload..layout.payload + len];
-        if !out.is_empty() {
+        let mut out = Outgoing::begin(frame, &layout, len);
+        if len > 0 {
             let pd = self.init.pd.ok_or(WcStatus::LocProtErr)?;
-            self.sq.gather(index, 0, out, pd, &env.shared.regions, env.memory)?;
+            self.sq.gather(index, 0, &mut out, pd, &env.shared.regions, env.memory)?;
         }
+        let sum = out.sum();
         self.advance_datagram_psn(psn);
-        Ok(seal(frame, &layout, len))
+        Ok(seal_summed(frame, &layout, len, sum))
     }
 
     fn advance_datagram_psn(&mut self, psn: Psn) {

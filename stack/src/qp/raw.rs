@@ -5,6 +5,7 @@
 use super::{Env, Qp, Received};
 use crate::ah::MAX_OVERHEAD;
 use crate::discard::Discard;
+use crate::outgoing::Outgoing;
 use crate::sq::{self, Progress};
 use crate::verbs::{QpState, WcStatus};
 use crate::wire::Kind;
@@ -48,7 +49,8 @@ impl Qp {
             return Err(WcStatus::LocLenErr);
         }
         let pd = self.init.pd.ok_or(WcStatus::LocProtErr)?;
-        self.sq.gather(index, 0, &mut frame[..len], pd, &env.shared.regions, env.memory)
+        let mut out = Outgoing::bare(&mut frame[..len]);
+        self.sq.gather(index, 0, &mut out, pd, &env.shared.regions, env.memory)
     }
 
     /// Receives a frame. One that does not fit is dropped and its receive work request stays, as

@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use super::{Env, Qp};
 use crate::congestion::Half;
 use crate::mr::RemoteClaim;
+use crate::outgoing::Outgoing;
 use crate::psn::Psn;
 use crate::verbs::{Access, Pd, QpState};
 use crate::wire::{
     Aeth, AtomicAckEth, Bth, Extensions, Kind, NakCode, Opcode, Position, Suffix, Syndrome,
-    pad_count, seal,
+    pad_count, seal_summed,
 };
 
 /// No end-to-end credits are given: RNR NAK is the flow control.
@@ -345,19 +346,21 @@ impl Qp {
         let bth = Bth { reserved7, ..self.bth(opcode, response.psn, payload_len) };
         let ident = env.shared.next_ident();
         let layout = path.emit(frame, &bth, &response.ext, payload_len, ident);
-        let out = &mut frame[layout.payload..layout.payload + payload_len];
+        let mut out = Outgoing::begin(frame, &layout, payload_len);
         match response.payload {
-            Payload::Bytes(bytes) => out.copy_from_slice(bytes),
+            Payload::Bytes(bytes) => out.put(bytes),
             Payload::Memory(_, 0) => {}
             Payload::Memory(claim, _) => {
                 let claim = claim.ok_or(NakCode::RemoteAccess)?;
                 let span = env.shared.regions.remote(&claim).map_err(|_| NakCode::RemoteAccess)?;
-                env.memory.read(span, out).map_err(|_| NakCode::RemoteOperational)?;
+                let all = 0..payload_len;
+                out.read(all, env.memory, span).map_err(|_| NakCode::RemoteOperational)?;
             }
         }
+        let sum = out.sum();
         env.shared.counters.sent_pkts += 1;
         self.counters.sent_pkts += 1;
-        let len = seal(frame, &layout, payload_len);
+        let len = seal_summed(frame, &layout, payload_len, sum);
         let is_read = matches!(response.payload, Payload::Memory(Some(_), _));
         self.note_reply(env.now, &mut frame[..len], is_read);
         Ok(len)

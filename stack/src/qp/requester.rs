@@ -9,6 +9,7 @@ use crate::congestion::Half;
 use crate::icrc;
 use crate::memory::Memory;
 use crate::mr::Regions;
+use crate::outgoing::Outgoing;
 use crate::psn::Psn;
 use crate::sq::{Progress, SendWqe};
 use crate::time::{Instant, ack_timeout_ns};
@@ -17,7 +18,7 @@ use crate::verbs::{
 };
 use crate::wire::{
     AtomicEth, Bth, Extensions, Feth, Ieth, ImmDt, Kind, Opcode, Position, Reth, Suffix, Transport,
-    XrcEth, seal,
+    XrcEth, seal_summed,
 };
 
 /// Responses one READ request may ask for: fewer than half of the PSNs, so that old and new stay
@@ -310,10 +311,11 @@ impl Qp {
         let bth = Bth { solicited, ack_req, reserved7, ..self.bth(opcode, psn, payload_len) };
         let path = self.path.as_ref().ok_or(WcStatus::LocQpOpErr)?;
         let layout = path.emit(frame, &bth, &ext, payload_len, env.shared.next_ident());
-        let out = &mut frame[layout.payload..layout.payload + payload_len];
+        let mut out = Outgoing::begin(frame, &layout, payload_len);
         let (regions, memory) = (&env.shared.regions, &*env.memory);
-        self.fill(index, &plan, out, regions, memory)?;
-        let len = seal(frame, &layout, payload_len);
+        self.fill(index, &plan, &mut out, regions, memory)?;
+        let sum = out.sum();
+        let len = seal_summed(frame, &layout, payload_len, sum);
         if plan.kind == Kind::Flush && path.rxe_flush {
             let icrc = icrc::rxe_flush(frame, &layout);
             frame[layout.icrc..len].copy_from_slice(&icrc.to_le_bytes());
@@ -329,16 +331,16 @@ impl Qp {
         &self,
         index: u64,
         plan: &Plan,
-        out: &mut [u8],
+        out: &mut Outgoing,
         regions: &Regions,
         memory: &dyn Memory,
     ) -> Result<(), WcStatus> {
         if let Some(value) = plan.word {
             // Data, not a number: it stands on the wire as in memory.
-            out.copy_from_slice(&value.to_ne_bytes());
+            out.put(&value.to_ne_bytes());
             return Ok(());
         }
-        if out.is_empty() {
+        if out.len() == 0 {
             return Ok(());
         }
         let pd = self.init.pd.ok_or(WcStatus::LocProtErr)?;

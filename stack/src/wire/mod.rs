@@ -42,6 +42,7 @@ pub use lrh::{Lrh, NativePacket};
 pub use mad::{CmMessage, Mad};
 pub use neighbour::{Neighbour, NeighbourMessage};
 pub use opcode::{HeaderSet, Kind, Opcode, OpcodeInfo, PayloadRule, Position, Suffix, Transport};
+pub(crate) use packet::seal_summed;
 pub use packet::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, FrameTooSmall, Headers, Layout, Packet,
     pad_count, seal,

@@ -12,6 +12,7 @@ use super::bytes::{be16, put};
 use super::{Bth, Ethernet, Extensions, HeaderSet, Ipv4, Ipv6, Net, OpcodeInfo, ROCE_PORT, Udp};
 use crate::discard::Discard;
 use crate::icrc;
+use crate::outgoing::Sum;
 
 /// Ethertype of IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -213,8 +214,23 @@ pub const fn pad_count(payload_len: usize) -> u8 {
 /// Panics if `layout` and `payload_len` are not those of [`Headers::emit`] on this frame.
 #[inline]
 pub fn seal(frame: &mut [u8], layout: &Layout, payload_len: usize) -> usize {
-    frame[layout.payload + payload_len..layout.icrc].fill(0);
-    let icrc = icrc::compute(frame, layout);
+    seal_summed(frame, layout, payload_len, Sum::AtTheEnd)
+}
+
+/// As [`seal`], with the sum of headers and payload.
+#[inline]
+pub(crate) fn seal_summed(
+    frame: &mut [u8],
+    layout: &Layout,
+    payload_len: usize,
+    mut sum: Sum,
+) -> usize {
+    let pad = &mut frame[layout.payload + payload_len..layout.icrc];
+    pad.fill(0);
+    if !pad.is_empty() {
+        sum.add(pad);
+    }
+    let icrc = sum.finish(frame, layout);
     put(frame, layout.icrc, icrc.to_le_bytes());
     layout.icrc + ICRC_LEN
 }
