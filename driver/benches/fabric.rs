@@ -63,7 +63,7 @@ fn one_thread(from: &mut Member, to: &mut Member, frame: &[u8]) -> f64 {
                 assert_eq!(from.send(to.slot(), frame, tag), Sent::Done);
             }
             from.flush();
-            while black_box(to.receive(&mut buffer)).is_some() {}
+            while black_box(to.receive(&mut buffer, false)).is_some() {}
         }
     })
 }
@@ -77,7 +77,7 @@ fn two_threads(from: &mut Member, to: &mut Member, frame: &[u8]) -> f64 {
             let (mut taken, mut empty) = (0, 0);
             go.store(true, Ordering::Release);
             while taken < FRAMES {
-                match black_box(to.receive(&mut buffer)) {
+                match black_box(to.receive(&mut buffer, false)) {
                     Some(_) => (taken, empty) = (taken + 1, 0),
                     None if empty < EMPTY_BEFORE_YIELD => empty += 1,
                     None => thread::yield_now(),

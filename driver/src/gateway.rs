@@ -340,7 +340,7 @@ impl Outward {
                 break;
             }
             let room = self.sender.room();
-            let Some(Received { len, tag }) = self.member.receive(room) else { break };
+            let Some(Received { len, tag, .. }) = self.member.receive(room, false) else { break };
             any = true;
             if let Some(frame) = self.passage.strike(now, &mut room[..len]) {
                 self.passage.record(now, frame, tag);

@@ -459,7 +459,7 @@ fn send_beside_a_flood(name: &str, pace: Option<Duration>) {
             let Some(pace) = pace else { return };
             let mut frame = [0; FRAME_MAX];
             while !done.load(Ordering::Relaxed) {
-                third.receive(&mut frame);
+                third.receive(&mut frame, false);
                 std::thread::sleep(pace);
             }
         });

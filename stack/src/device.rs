@@ -13,7 +13,7 @@ use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
 use crate::flow::FlowTable;
 use crate::gid::Gid;
-use crate::icrc;
+use crate::icrc::{self, Tails};
 use crate::loss_recovery::LossRecovery;
 use crate::memory::Memory;
 use crate::mr::Regions;
@@ -115,6 +115,7 @@ pub struct Device<M> {
     burst_left: u32,
     /// The QP of the last packet, by slot.
     last_sender: u32,
+    tails: Tails,
     /// The QP whose ACK is held back, unless it owes more meanwhile.
     held: Option<Qpn>,
     /// QPs that have something to send in a class that is paused, by slot.
@@ -165,6 +166,7 @@ impl<M: Memory> Device<M> {
             line: VecDeque::new(),
             burst_left: config.burst,
             last_sender: 0,
+            tails: Tails::new(),
             held: None,
             paused: Vec::new(),
             timers: TimerQueue::default(),
@@ -236,7 +238,21 @@ impl<M: Memory> Device<M> {
     /// # Errors
     /// Why the frame had no effect; it is counted already, and there is nothing to do about it.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
-        let outcome = match self.receive(now, frame) {
+        self.handle_summed_frame(now, frame, None)
+    }
+
+    /// As [`Device::handle_frame`], of a frame whose `tail` has been summed while it was copied:
+    /// the CRC-32 of its bytes from [`icrc::TAIL`] on but for the last four.
+    ///
+    /// # Errors
+    /// As [`Device::handle_frame`].
+    pub fn handle_summed_frame(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        tail: Option<u32>,
+    ) -> Result<(), Discard> {
+        let outcome = match self.receive(now, frame, tail) {
             Err(Discard::NotRoce) => self.steer(now, frame),
             outcome => outcome,
         };
@@ -445,7 +461,7 @@ impl<M: Memory> Device<M> {
     }
 
     /// The checks of IBA 9.6 in its order, down to the QP.
-    fn receive(&mut self, now: Instant, frame: &[u8]) -> Result<(), Discard> {
+    fn receive(&mut self, now: Instant, frame: &[u8], tail: Option<u32>) -> Result<(), Discard> {
         let packet = Packet::parse(frame)?;
         let bth = &packet.headers.bth;
         if bth.transport_version != 0 {
@@ -472,7 +488,7 @@ impl<M: Memory> Device<M> {
             return Err(Discard::WrongState);
         }
         check_sender(&self.shared, qp, &packet)?;
-        if !icrc_is_right(qp, &packet, frame) {
+        if !icrc_is_right(qp, &packet, frame, tail.map(|tail| (&mut self.tails, tail))) {
             return Err(Discard::BadIcrc);
         }
         self.shared.counters.rcvd_pkts += 1;
@@ -527,12 +543,15 @@ fn wants_to_transmit(qp: &Qp, held: &mut Option<Qpn>) -> bool {
 }
 
 /// Whether the packet has the ICRC that the peer's packets should have.
-fn icrc_is_right(qp: &Qp, packet: &Packet, frame: &[u8]) -> bool {
+fn icrc_is_right(qp: &Qp, packet: &Packet, frame: &[u8], tail: Option<(&mut Tails, u32)>) -> bool {
     let from_rxe = qp.path.as_ref().is_some_and(|path| path.rxe_flush);
     if from_rxe && packet.info().is_some_and(|info| info.kind == Kind::Flush) {
         return icrc::rxe_flush(frame, &packet.layout) == packet.icrc;
     }
-    packet.icrc_ok(frame)
+    match tail {
+        Some((tails, tail)) => tails.icrc(frame, &packet.layout, tail) == packet.icrc,
+        None => packet.icrc_ok(frame),
+    }
 }
 
 /// Rows 8 to 10 of the receive checks: peer, P_Key, Q_Key.

@@ -21,6 +21,9 @@ const AFTER_8_ONES: u32 = 0x2144_df1c;
 const AFTER_4_ONES: u32 = 0xffff_ffff;
 const AFTER_0_ONES: u32 = 0;
 
+/// An Ethernet header without a tag.
+const ETHERNET: usize = 14;
+
 const IPV4_HEAD: usize = IPV4_ONES + Ipv4::LEN + Udp::LEN + Bth::LEN;
 const IPV6_HEAD: usize = IPV6_ONES + Ipv6::LEN + Udp::LEN + Bth::LEN;
 const GRH_HEAD: usize = Ipv6::LEN + Bth::LEN;
@@ -126,6 +129,45 @@ pub fn hidden_ident(frame: &[u8], layout: &Layout, carried: u32) -> Option<(u16,
         .then(|| (u16::from_be_bytes([a ^ frame[word], b ^ frame[word + 1]]), flags & DF != 0))
 }
 
+/// Where the tail of an untagged frame over IPv4 begins, which the ICRC covers as it is: behind the
+/// BTH.
+pub const TAIL: usize = ETHERNET + Ipv4::LEN + Udp::LEN + Bth::LEN;
+
+/// Makes ICRCs of tails that somebody else has summed.
+#[derive(Debug)]
+pub(crate) struct Tails {
+    /// Over the tails of two lengths, that of a message's packets and of its last or first one; and
+    /// which of them has been made longer ago.
+    reaches: [Reach; 2],
+    oldest: usize,
+}
+
+impl Tails {
+    pub fn new() -> Tails {
+        Tails { reaches: [Reach::new(0); 2], oldest: 0 }
+    }
+
+    /// The ICRC of a frame whose bytes from [`TAIL`] to the ICRC have this CRC-32.
+    #[inline]
+    pub fn icrc(&mut self, frame: &[u8], layout: &Layout, tail: u32) -> u32 {
+        let is_plain = layout.bth + Bth::LEN == TAIL
+            && layout.net == ETHERNET
+            && layout.icrc + size_of::<u32>() == frame.len();
+        if !is_plain {
+            return compute(frame, layout);
+        }
+        let len = layout.icrc - TAIL;
+        let known = self.reaches.iter().position(|reach| reach.distance() == len);
+        let at = known.unwrap_or_else(|| {
+            self.oldest ^= 1;
+            self.reaches[self.oldest ^ 1] = Reach::new(len);
+            self.oldest ^ 1
+        });
+        let head = masked(frame, &Layout { icrc: TAIL, ..*layout }).finalize();
+        self.reaches[at].carry(head) ^ tail
+    }
+}
+
 /// What a change of bytes under the ICRC makes of it, so many bytes before it. Cheaper than the
 /// ICRC itself, however long the packet is, if it is made once for many packets of a length.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +209,12 @@ impl Reach {
         // Without the ones that a CRC begins and ends with.
         let mut crc = Hasher::new_with_initial(u32::MAX);
         crc.update(bytes);
-        let crc = !crc.finalize();
+        self.carry(!crc.finalize())
+    }
+
+    /// What a CRC makes of the ICRC, or of the CRC of as many bytes as there are in between.
+    #[inline]
+    fn carry(&self, crc: u32) -> u32 {
         let halves = self.products.iter().enumerate();
         halves.fold(0, |sum, (at, of_half)| sum ^ of_half[(crc >> (4 * at) & 15) as usize])
     }
@@ -351,6 +398,31 @@ mod tests {
             Reach::new(0).change(b"1234"),
             crc32fast::hash(b"1234") ^ crc32fast::hash(&[0; 4])
         );
+    }
+
+    #[test]
+    fn a_tail_summed_beforehand_makes_the_same_icrc() {
+        let mut tails = Tails::new();
+        for len in [13, 4, 0, 13, 4, 13] {
+            for vlan in ["", "8100 0007"] {
+                let mut frame = bytes(&[
+                    &IPV4[..26],
+                    vlan,
+                    "0800",
+                    "4500003c 12344000 4011a479 c0000201 c0000202",
+                    "c12312b700280000 0430ffff 00000011 80123456",
+                ]);
+                let bth = frame.len() - Bth::LEN;
+                frame.extend_from_slice(&[7; 32][..len + 4]);
+                let icrc = frame.len() - 4;
+                let layout = Layout { net: bth - 28, bth, payload: bth + Bth::LEN, icrc };
+                let tail = crc32fast::hash(&frame[TAIL..icrc]);
+                assert_eq!(tails.icrc(&frame, &layout, tail), compute(&frame, &layout), "{len}");
+                // A sum of more than the ICRC covers is of no use.
+                let cut = Layout { icrc: icrc - len.min(1), ..layout };
+                assert_eq!(tails.icrc(&frame, &cut, tail), compute(&frame, &cut), "{len}");
+            }
+        }
     }
 
     #[test]

@@ -413,16 +413,18 @@ impl Inner {
             let room = network.as_mut().and_then(|network| network.room());
             let is_linked = room.is_some();
             let buffer = room.unwrap_or(rx);
-            let Some(Received { len, tag }) = member.receive(buffer) else { break };
+            // What does not pass through is for this device.
+            let received_frame = member.receive(buffer, !is_linked);
+            let Some(Received { len, tag, tail }) = received_frame else { break };
             received = true;
             let frame = &mut buffer[..len];
             outbound.record_arrival(now, frame, tag);
             let leaves = if is_linked { leaves(frame, member) } else { Leaves::No };
             match leaves {
-                Leaves::No => outbound.admit(now, frame, device),
+                Leaves::No => outbound.admit(now, frame, tail, device),
                 // What faults do to it here is not for the network.
                 Leaves::Also if device.hears_multicast() => {
-                    outbound.admit(now, &mut frame.to_vec(), device);
+                    outbound.admit(now, &mut frame.to_vec(), None, device);
                 }
                 Leaves::Yes | Leaves::Also => {}
             }

@@ -153,7 +153,7 @@ impl Network {
             outbound.record_arrival(now, frame, 0);
             let arrival = (&*frame, outbound.tag());
             if self.delivery.deliver(now, member, arrival, &self.counters) {
-                outbound.admit(now, frame, device);
+                outbound.admit(now, frame, None, device);
             }
         }
         taken

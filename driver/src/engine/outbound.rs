@@ -84,7 +84,11 @@ impl Outbound {
     }
 
     /// Whether another frame may be sent; tries the one that waits again.
+    #[inline]
     pub fn is_clear(&mut self, now: Instant, member: &mut Member) -> bool {
+        if !self.courier.is_waiting() {
+            return true;
+        }
         match self.courier.retry(now, member) {
             Some(Handed::Waits) => return false,
             Some(handed) => self.count(handed),
@@ -125,17 +129,24 @@ impl Outbound {
     }
 
     /// Gives the device a frame that has come for it, unless a fault loses it or holds it back.
+    /// Its `tail` may have been summed ([`Device::handle_summed_frame`]).
     #[inline]
-    pub fn admit(&mut self, now: Instant, frame: &mut [u8], device: &mut Device<HostMemory>) {
-        let len = match self.incoming {
-            None => frame.len(),
-            Some(_) => match self.strike_incoming(now, frame, device) {
-                Struck { len, passes: true } => len,
-                Struck { .. } => return,
-            },
-        };
+    pub fn admit(
+        &mut self,
+        now: Instant,
+        frame: &mut [u8],
+        tail: Option<u32>,
+        device: &mut Device<HostMemory>,
+    ) {
         // Why a frame had no effect, the device has counted.
-        let _ = device.handle_frame(now, &frame[..len]);
+        if self.incoming.is_none() {
+            let _ = device.handle_summed_frame(now, frame, tail);
+            return;
+        }
+        let Struck { len, passes } = self.strike_incoming(now, frame, device);
+        if passes {
+            let _ = device.handle_frame(now, &frame[..len]);
+        }
     }
 
     #[cold]

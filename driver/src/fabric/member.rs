@@ -250,11 +250,12 @@ impl Member {
 
     /// Copies the next inbound frame to the start of `frame`, which should have room for
     /// [`FRAME_MAX`](super::FRAME_MAX) bytes: a longer one is dropped. None if there is no frame,
-    /// or if the next one is still being written.
+    /// or if the next one is still being written. Where its receiver will look at its ICRC,
+    /// `sums` has the tail of a long one summed meanwhile.
     #[inline]
-    pub fn receive(&mut self, frame: &mut [u8]) -> Option<Received> {
+    pub fn receive(&mut self, frame: &mut [u8], sums: bool) -> Option<Received> {
         let mut deaths = Deaths { registry: &self.registry, view: &mut self.view };
-        self.inbound.receive(frame, &mut deaths)
+        self.inbound.receive(frame, sums, &mut deaths)
     }
 
     /// Says that [`Member::pending`] was 0. Now and then it has [`Member::mend`] happen.

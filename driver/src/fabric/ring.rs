@@ -22,6 +22,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use ferroce_stack::icrc;
+
 use super::shm::Shared;
 
 /// The longest frame the ring takes, in bytes: a path MTU of 4096 and its headers.
@@ -36,6 +38,9 @@ pub const FILE_LEN: usize = SLOTS_AT + SLOTS as usize * STRIDE;
 const STRIDE: usize = 67 * 64;
 const LENGTH_AND_TAG: usize = 8;
 const FRAME: usize = 16;
+
+/// Bytes of a frame whose tail is better summed while it is copied than afterwards.
+const SUMMED_FROM: usize = 512;
 const _: () = assert!(FRAME + FRAME_MAX <= STRIDE && SLOTS.is_power_of_two());
 
 // Offsets in the header. What senders write each time stands on lines of its own.
@@ -397,6 +402,9 @@ pub struct Received {
     pub len: usize,
     /// What the sender said with it.
     pub tag: u32,
+    /// The CRC-32 of its bytes from [`icrc::TAIL`] on but for the last four, if it was asked for
+    /// and the frame is long.
+    pub tail: Option<u32>,
 }
 
 /// A claimed slot that holds the receiver up.
@@ -451,10 +459,15 @@ impl Inbound {
         PENDING_MAX
     }
 
-    /// Copies the next frame to the start of `frame` and frees its slot. A frame that does not
-    /// fit is dropped.
+    /// Copies the next frame to the start of `frame` and frees its slot; `sums` it meanwhile, if
+    /// its receiver will look at its ICRC. A frame that does not fit is dropped.
     #[inline]
-    pub fn receive(&mut self, frame: &mut [u8], watch: &mut impl Watch) -> Option<Received> {
+    pub fn receive(
+        &mut self,
+        frame: &mut [u8],
+        sums: bool,
+        watch: &mut impl Watch,
+    ) -> Option<Received> {
         for _ in 0..SLOTS {
             let shared = &self.shared;
             let seen = State(state(shared, self.head).load(Ordering::Acquire));
@@ -463,13 +476,11 @@ impl Inbound {
                 let at = slot_at(self.head);
                 let word = shared.word(at + LENGTH_AND_TAG).load(Ordering::Relaxed);
                 let (len, tag) = (word as u32 as usize, (word >> 32) as u32);
-                let fits = (1..=FRAME_MAX.min(frame.len())).contains(&len);
-                if fits {
-                    shared.read(at + FRAME, &mut frame[..len]);
-                }
+                let room = frame.get_mut(..len).filter(|_| (1..=FRAME_MAX).contains(&len));
+                let tail = room.map(|frame| copy_out(shared, at + FRAME, frame, sums));
                 self.free_head();
-                if fits {
-                    return Some(Received { len, tag });
+                if let Some(tail) = tail {
+                    return Some(Received { len, tag, tail });
                 }
             } else if seen == State::free(self.head) {
                 self.found_nothing();
@@ -566,6 +577,20 @@ impl Inbound {
     }
 }
 
+/// Copies a frame out; the sum of its tail, if that is to be made and the frame is long.
+#[inline]
+fn copy_out(shared: &Shared, at: usize, frame: &mut [u8], sums: bool) -> Option<u32> {
+    if !sums || frame.len() < SUMMED_FROM {
+        shared.read(at, frame);
+        return None;
+    }
+    let (head, rest) = frame.split_at_mut(icrc::TAIL);
+    let (tail, end) = rest.split_at_mut(rest.len() - size_of::<u32>());
+    shared.read(at, head);
+    shared.read(at + icrc::TAIL + tail.len(), end);
+    shared.read_and_sum(at + icrc::TAIL, tail)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -634,7 +659,7 @@ mod tests {
 
     /// Takes a frame and gives its tag.
     fn take(inbound: &mut Inbound, world: &mut World) -> Option<u32> {
-        inbound.receive(&mut [0; FRAME_MAX], world).map(|received| received.tag)
+        inbound.receive(&mut [0; FRAME_MAX], true, world).map(|received| received.tag)
     }
 
     fn hint(inbound: &Inbound) -> &AtomicU64 {
@@ -652,11 +677,13 @@ mod tests {
             let frame: Vec<u8> = (0..len).map(|at| (at as u32 ^ round) as u8).collect();
             assert!(send(&mut sender, &frame, round));
             assert_eq!(inbound.pending(), 1);
-            let received = inbound.receive(&mut buffer, &mut world).unwrap();
-            assert_eq!(received, Received { len, tag: round });
+            let received = inbound.receive(&mut buffer, true, &mut world).unwrap();
+            let tail = (len >= SUMMED_FROM)
+                .then(|| icrc::append(0, &buffer[icrc::TAIL..len - size_of::<u32>()]));
+            assert_eq!(received, Received { len, tag: round, tail });
             assert_eq!(buffer[..len], frame);
             assert_eq!(inbound.pending(), 0);
-            assert_eq!(inbound.receive(&mut buffer, &mut world), None);
+            assert_eq!(inbound.receive(&mut buffer, true, &mut world), None);
         }
     }
 
@@ -848,15 +875,15 @@ mod tests {
         for len in [0, 11, FRAME_MAX as u32, FRAME_MAX as u32 + 1, u32::MAX] {
             let position = sender.claim().unwrap();
             assert!(sender.commit(position, len, 5));
-            assert_eq!(inbound.receive(&mut small, &mut world), None);
+            assert_eq!(inbound.receive(&mut small, true, &mut world), None);
         }
         let position = sender.claim().unwrap();
         assert!(sender.commit(position, u32::MAX, 5));
         assert_eq!(take(&mut inbound, &mut world), None);
         let position = sender.claim().unwrap();
         assert!(sender.commit(position, 10, 6));
-        let received = inbound.receive(&mut small, &mut world);
-        assert_eq!(received, Some(Received { len: 10, tag: 6 }));
+        let received = inbound.receive(&mut small, true, &mut world);
+        assert_eq!(received, Some(Received { len: 10, tag: 6, tail: None }));
     }
 
     #[test]
@@ -929,7 +956,7 @@ mod tests {
         let mut world = World::default();
         let mut frame = [0; FRAME_MAX];
         while next != [FRAMES; SENDERS as usize] {
-            let Some(received) = inbound.receive(&mut frame, &mut world) else {
+            let Some(received) = inbound.receive(&mut frame, true, &mut world) else {
                 thread::yield_now();
                 continue;
             };

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::memory::{copy_from, copy_to};
+use crate::memory::{copy_from, copy_from_and_sum, copy_to};
 use crate::sys::{Mapping, Pages};
 
 /// A mapped file.
@@ -90,6 +90,14 @@ impl Shared {
         self.check(offset, bytes.len());
         // SAFETY: as in `write`.
         let _ = unsafe { copy_from(self.mapping.start().as_ptr().add(offset), bytes) };
+    }
+
+    /// As [`Shared::read`], and returns the CRC-32 of what was read; none if the page is gone.
+    #[inline]
+    pub fn read_and_sum(&self, offset: usize, bytes: &mut [u8]) -> Option<u32> {
+        self.check(offset, bytes.len());
+        // SAFETY: as in `write`.
+        unsafe { copy_from_and_sum(self.mapping.start().as_ptr().add(offset), bytes, 0) }.ok()
     }
 
     /// Has the CPU fetch the cache line at `offset`, to be written to. A hint.

@@ -76,7 +76,7 @@ fn join(dir: &TempDir, last: u8) -> Member {
 
 fn take(member: &mut Member) -> Option<(Vec<u8>, u32)> {
     let mut frame = [0; FRAME_MAX];
-    let received = member.receive(&mut frame)?;
+    let received = member.receive(&mut frame, true)?;
     Some((frame[..received.len].to_vec(), received.tag))
 }
 
@@ -514,7 +514,7 @@ fn killed_members_leave_nothing() {
             while own.pending() == 0 {
                 thread::yield_now();
             }
-            while let Some(received) = own.receive(&mut frame) {
+            while let Some(received) = own.receive(&mut frame, true) {
                 assert_eq!(received.len, 1 + received.tag as usize % FRAME_MAX);
                 let fill = received.tag as u8;
                 assert!(frame[..received.len].iter().all(|&byte| byte == fill));
@@ -526,7 +526,7 @@ fn killed_members_leave_nothing() {
         kill(other);
         // What it had begun to send is skipped, all else arrives.
         assert!(eventually(|| {
-            while own.receive(&mut frame).is_some() {}
+            while own.receive(&mut frame, true).is_some() {}
             own.pending() == 0
         }));
         assert!(eventually(|| {
@@ -660,7 +660,7 @@ fn scribbling_member_harms_nobody_elses_process() {
             let _ = a.mac_of(gid(2));
             for member in [&mut a, &mut b] {
                 let _ = member.pending();
-                if let Some(received) = member.receive(&mut frame) {
+                if let Some(received) = member.receive(&mut frame, true) {
                     assert!((1..=FRAME_MAX).contains(&received.len));
                 }
             }
