@@ -75,7 +75,7 @@ pub trait Memory {
     fn read(&self, span: Span, out: &mut [u8]) -> Result<(), MemoryFault>;
 
     /// As [`Memory::read`], and returns the CRC-32 of what was read behind bytes whose CRC-32 is
-    /// `crc` ([`icrc::append`](crate::icrc::append)): for memory that has both at one go.
+    /// `crc` ([`icrc::append`]): for memory that has both at one go.
     ///
     /// # Errors
     /// As [`Memory::read`].
