@@ -13,7 +13,7 @@ use crate::counters::{Counters, QpCounters};
 use crate::discard::Discard;
 use crate::flow::FlowTable;
 use crate::gid::Gid;
-use crate::icrc::{self, Tails};
+use crate::icrc;
 use crate::loss_recovery::LossRecovery;
 use crate::memory::Memory;
 use crate::mr::Regions;
@@ -115,7 +115,6 @@ pub struct Device<M> {
     burst_left: u32,
     /// The QP of the last packet, by slot.
     last_sender: u32,
-    tails: Tails,
     /// The QP whose ACK is held back, unless it owes more meanwhile.
     held: Option<Qpn>,
     /// QPs that have something to send in a class that is paused, by slot.
@@ -166,7 +165,6 @@ impl<M: Memory> Device<M> {
             line: VecDeque::new(),
             burst_left: config.burst,
             last_sender: 0,
-            tails: Tails::new(),
             held: None,
             paused: Vec::new(),
             timers: TimerQueue::default(),
@@ -241,8 +239,8 @@ impl<M: Memory> Device<M> {
         self.handle_summed_frame(now, frame, None)
     }
 
-    /// As [`Device::handle_frame`], of a frame whose `tail` has been summed while it was copied:
-    /// the CRC-32 of its bytes from [`icrc::TAIL`] on but for the last four.
+    /// As [`Device::handle_frame`], of a frame that was summed while it was copied: from
+    /// [`icrc::of_plain_head`] on, all but the last four bytes.
     ///
     /// # Errors
     /// As [`Device::handle_frame`].
@@ -250,9 +248,9 @@ impl<M: Memory> Device<M> {
         &mut self,
         now: Instant,
         frame: &[u8],
-        tail: Option<u32>,
+        sum: Option<u32>,
     ) -> Result<(), Discard> {
-        let outcome = match self.receive(now, frame, tail) {
+        let outcome = match self.receive(now, frame, sum) {
             Err(Discard::NotRoce) => self.steer(now, frame),
             outcome => outcome,
         };
@@ -461,7 +459,7 @@ impl<M: Memory> Device<M> {
     }
 
     /// The checks of IBA 9.6 in its order, down to the QP.
-    fn receive(&mut self, now: Instant, frame: &[u8], tail: Option<u32>) -> Result<(), Discard> {
+    fn receive(&mut self, now: Instant, frame: &[u8], sum: Option<u32>) -> Result<(), Discard> {
         let packet = Packet::parse(frame)?;
         let bth = &packet.headers.bth;
         if bth.transport_version != 0 {
@@ -488,7 +486,7 @@ impl<M: Memory> Device<M> {
             return Err(Discard::WrongState);
         }
         check_sender(&self.shared, qp, &packet)?;
-        if !icrc_is_right(qp, &packet, frame, tail.map(|tail| (&mut self.tails, tail))) {
+        if !icrc_is_right(qp, &packet, frame, sum) {
             return Err(Discard::BadIcrc);
         }
         self.shared.counters.rcvd_pkts += 1;
@@ -543,13 +541,13 @@ fn wants_to_transmit(qp: &Qp, held: &mut Option<Qpn>) -> bool {
 }
 
 /// Whether the packet has the ICRC that the peer's packets should have.
-fn icrc_is_right(qp: &Qp, packet: &Packet, frame: &[u8], tail: Option<(&mut Tails, u32)>) -> bool {
+fn icrc_is_right(qp: &Qp, packet: &Packet, frame: &[u8], sum: Option<u32>) -> bool {
     let from_rxe = qp.path.as_ref().is_some_and(|path| path.rxe_flush);
     if from_rxe && packet.info().is_some_and(|info| info.kind == Kind::Flush) {
         return icrc::rxe_flush(frame, &packet.layout) == packet.icrc;
     }
-    match tail {
-        Some((tails, tail)) => tails.icrc(frame, &packet.layout, tail) == packet.icrc,
+    match sum.filter(|_| icrc::is_plain(frame, &packet.layout)) {
+        Some(sum) => sum == packet.icrc,
         None => packet.icrc_ok(frame),
     }
 }

@@ -129,43 +129,23 @@ pub fn hidden_ident(frame: &[u8], layout: &Layout, carried: u32) -> Option<(u16,
         .then(|| (u16::from_be_bytes([a ^ frame[word], b ^ frame[word + 1]]), flags & DF != 0))
 }
 
-/// Where the tail of an untagged frame over IPv4 begins, which the ICRC covers as it is: behind the
-/// BTH.
-pub const TAIL: usize = ETHERNET + Ipv4::LEN + Udp::LEN + Bth::LEN;
+/// Bytes of the headers of an untagged frame over IPv4, up to the end of the BTH.
+pub const PLAIN_HEAD: usize = ETHERNET + Ipv4::LEN + Udp::LEN + Bth::LEN;
 
-/// Makes ICRCs of tails that somebody else has summed.
-#[derive(Debug)]
-pub(crate) struct Tails {
-    /// Over the tails of two lengths, that of a message's packets and of its last or first one; and
-    /// which of them has been made longer ago.
-    reaches: [Reach; 2],
-    oldest: usize,
+/// What the ICRC of an untagged frame over IPv4 is before what is behind the BTH goes in, which
+/// counts as it is ([`append`]).
+#[inline]
+pub fn of_plain_head(head: &[u8; PLAIN_HEAD]) -> u32 {
+    over::<IPV4_HEAD, IPV4_ONES>(AFTER_0_ONES, &head[ETHERNET..], &IPV4_MASK).finalize()
 }
 
-impl Tails {
-    pub fn new() -> Tails {
-        Tails { reaches: [Reach::new(0); 2], oldest: 0 }
-    }
-
-    /// The ICRC of a frame whose bytes from [`TAIL`] to the ICRC have this CRC-32.
-    #[inline]
-    pub fn icrc(&mut self, frame: &[u8], layout: &Layout, tail: u32) -> u32 {
-        let is_plain = layout.bth + Bth::LEN == TAIL
-            && layout.net == ETHERNET
-            && layout.icrc + size_of::<u32>() == frame.len();
-        if !is_plain {
-            return compute(frame, layout);
-        }
-        let len = layout.icrc - TAIL;
-        let known = self.reaches.iter().position(|reach| reach.distance() == len);
-        let at = known.unwrap_or_else(|| {
-            self.oldest ^= 1;
-            self.reaches[self.oldest ^ 1] = Reach::new(len);
-            self.oldest ^ 1
-        });
-        let head = masked(frame, &Layout { icrc: TAIL, ..*layout }).finalize();
-        self.reaches[at].carry(head) ^ tail
-    }
+/// Whether what [`of_plain_head`] began, and the rest of the frame but the last four bytes, makes
+/// the frame's ICRC.
+#[inline]
+pub(crate) fn is_plain(frame: &[u8], layout: &Layout) -> bool {
+    layout.net == ETHERNET
+        && layout.bth + Bth::LEN == PLAIN_HEAD
+        && layout.icrc + size_of::<u32>() == frame.len()
 }
 
 /// What a change of bytes under the ICRC makes of it, so many bytes before it. Cheaper than the
@@ -401,27 +381,23 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_summed_beforehand_makes_the_same_icrc() {
-        let mut tails = Tails::new();
-        for len in [13, 4, 0, 13, 4, 13] {
-            for vlan in ["", "8100 0007"] {
-                let mut frame = bytes(&[
-                    &IPV4[..26],
-                    vlan,
-                    "0800",
-                    "4500003c 12344000 4011a479 c0000201 c0000202",
-                    "c12312b700280000 0430ffff 00000011 80123456",
-                ]);
-                let bth = frame.len() - Bth::LEN;
-                frame.extend_from_slice(&[7; 32][..len + 4]);
-                let icrc = frame.len() - 4;
-                let layout = Layout { net: bth - 28, bth, payload: bth + Bth::LEN, icrc };
-                let tail = crc32fast::hash(&frame[TAIL..icrc]);
-                assert_eq!(tails.icrc(&frame, &layout, tail), compute(&frame, &layout), "{len}");
-                // A sum of more than the ICRC covers is of no use.
-                let cut = Layout { icrc: icrc - len.min(1), ..layout };
-                assert_eq!(tails.icrc(&frame, &cut, tail), compute(&frame, &cut), "{len}");
-            }
+    fn a_plain_frame_summed_beforehand_has_the_same_icrc() {
+        for (len, vlan) in [(0, ""), (4, ""), (13, ""), (13, "8100 0007")] {
+            let mut frame = bytes(&[
+                &IPV4[..26],
+                vlan,
+                "0800",
+                "4500003c 12344000 4011a479 c0000201 c0000202",
+                "c12312b700280000 0430ffff 00000011 80123456",
+            ]);
+            let bth = frame.len() - Bth::LEN;
+            frame.extend_from_slice(&[7; 32][..len + 4]);
+            let icrc = frame.len() - 4;
+            let layout = Layout { net: bth - 28, bth, payload: bth + Bth::LEN, icrc };
+            assert_eq!(is_plain(&frame, &layout), vlan.is_empty());
+            assert!(!is_plain(&frame[..icrc + 3], &layout));
+            let sum = append(of_plain_head(frame.first_chunk().unwrap()), &frame[PLAIN_HEAD..icrc]);
+            assert_eq!(sum == compute(&frame, &layout), vlan.is_empty());
         }
     }
 

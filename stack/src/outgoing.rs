@@ -10,6 +10,9 @@ use crate::wire::Layout;
 /// Payload bytes of a long packet.
 const LONG: usize = 512;
 
+/// Bytes of a piece that is summed by itself; shorter ones are summed together.
+const PIECE: usize = 256;
+
 /// The ICRC of a packet that is being made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sum {
@@ -23,7 +26,9 @@ impl Sum {
     /// Takes in the next bytes of the packet.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
-        if let Sum::SoFar(crc) = self {
+        if let Sum::SoFar(crc) = self
+            && !bytes.is_empty()
+        {
             *crc = icrc::append(*crc, bytes);
         }
     }
@@ -43,6 +48,8 @@ impl Sum {
 pub(crate) struct Outgoing<'a> {
     bytes: &'a mut [u8],
     sum: Sum,
+    /// How many of the bytes are in the sum.
+    summed: usize,
 }
 
 impl<'a> Outgoing<'a> {
@@ -53,12 +60,12 @@ impl<'a> Outgoing<'a> {
             true => Sum::AtTheEnd,
             false => Sum::SoFar(icrc::of_headers(frame, layout)),
         };
-        Outgoing { bytes: &mut frame[layout.payload..layout.payload + len], sum }
+        Outgoing { bytes: &mut frame[layout.payload..layout.payload + len], sum, summed: 0 }
     }
 
     /// Bytes with nothing around them.
     pub fn bare(bytes: &'a mut [u8]) -> Outgoing<'a> {
-        Outgoing { bytes, sum: Sum::AtTheEnd }
+        Outgoing { bytes, sum: Sum::AtTheEnd, summed: 0 }
     }
 
     /// Its length in bytes.
@@ -75,6 +82,12 @@ impl<'a> Outgoing<'a> {
         memory: &dyn Memory,
         span: Span,
     ) -> Result<(), MemoryFault> {
+        let (start, end) = (range.start, range.end);
+        if end - start < PIECE {
+            return memory.read(span, &mut self.bytes[range]);
+        }
+        self.sum.add(&self.bytes[self.summed..start]);
+        self.summed = end;
         let out = &mut self.bytes[range];
         match &mut self.sum {
             Sum::AtTheEnd => memory.read(span, out),
@@ -85,21 +98,19 @@ impl<'a> Outgoing<'a> {
     /// Fills a range, the next, byte by byte.
     #[inline]
     pub fn fill<'b>(&mut self, range: Range<usize>, bytes: impl Iterator<Item = &'b u8>) {
-        let out = &mut self.bytes[range];
-        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        self.sum.add(out);
+        self.bytes[range].iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     }
 
     /// Fills all of it.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.bytes.copy_from_slice(bytes);
-        self.sum.add(bytes);
     }
 
     /// The sum of what has been filled in, and of the headers before it.
     #[inline]
-    pub fn sum(self) -> Sum {
+    pub fn sum(mut self) -> Sum {
+        self.sum.add(&self.bytes[self.summed..]);
         self.sum
     }
 }

@@ -331,7 +331,6 @@ impl Inner {
             && self.outbound.is_quiet()
             && self.backlog.is_empty()
             && self.services.as_ref().is_none_or(|services| services.cm.is_quiet())
-            && self.reap_due.is_none()
             && !self.is_asked()
             && !self.member.has_news()
             && self.may_poll(driver)
@@ -413,15 +412,15 @@ impl Inner {
             let room = network.as_mut().and_then(|network| network.room());
             let is_linked = room.is_some();
             let buffer = room.unwrap_or(rx);
-            // What does not pass through is for this device.
-            let received_frame = member.receive(buffer, !is_linked);
-            let Some(Received { len, tag, tail }) = received_frame else { break };
+            // With a link it is not known yet whether this device will look at the ICRC.
+            let arrival = member.receive(buffer, !is_linked);
+            let Some(Received { len, tag, sum }) = arrival else { break };
             received = true;
             let frame = &mut buffer[..len];
             outbound.record_arrival(now, frame, tag);
             let leaves = if is_linked { leaves(frame, member) } else { Leaves::No };
             match leaves {
-                Leaves::No => outbound.admit(now, frame, tail, device),
+                Leaves::No => outbound.admit(now, frame, sum, device),
                 // What faults do to it here is not for the network.
                 Leaves::Also if device.hears_multicast() => {
                     outbound.admit(now, &mut frame.to_vec(), None, device);

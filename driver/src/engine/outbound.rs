@@ -129,18 +129,18 @@ impl Outbound {
     }
 
     /// Gives the device a frame that has come for it, unless a fault loses it or holds it back.
-    /// Its `tail` may have been summed ([`Device::handle_summed_frame`]).
+    /// It may have a `sum` ([`Device::handle_summed_frame`]).
     #[inline]
     pub fn admit(
         &mut self,
         now: Instant,
         frame: &mut [u8],
-        tail: Option<u32>,
+        sum: Option<u32>,
         device: &mut Device<HostMemory>,
     ) {
         // Why a frame had no effect, the device has counted.
         if self.incoming.is_none() {
-            let _ = device.handle_summed_frame(now, frame, tail);
+            let _ = device.handle_summed_frame(now, frame, sum);
             return;
         }
         let Struck { len, passes } = self.strike_incoming(now, frame, device);

@@ -251,7 +251,7 @@ impl Member {
     /// Copies the next inbound frame to the start of `frame`, which should have room for
     /// [`FRAME_MAX`](super::FRAME_MAX) bytes: a longer one is dropped. None if there is no frame,
     /// or if the next one is still being written. Where its receiver will look at its ICRC,
-    /// `sums` has the tail of a long one summed meanwhile.
+    /// `sums` has a long one summed meanwhile.
     #[inline]
     pub fn receive(&mut self, frame: &mut [u8], sums: bool) -> Option<Received> {
         let mut deaths = Deaths { registry: &self.registry, view: &mut self.view };

@@ -39,7 +39,7 @@ const STRIDE: usize = 67 * 64;
 const LENGTH_AND_TAG: usize = 8;
 const FRAME: usize = 16;
 
-/// Bytes of a frame whose tail is better summed while it is copied than afterwards.
+/// Bytes of a frame that is better summed while it is copied than afterwards.
 const SUMMED_FROM: usize = 512;
 const _: () = assert!(FRAME + FRAME_MAX <= STRIDE && SLOTS.is_power_of_two());
 
@@ -402,9 +402,9 @@ pub struct Received {
     pub len: usize,
     /// What the sender said with it.
     pub tag: u32,
-    /// The CRC-32 of its bytes from [`icrc::TAIL`] on but for the last four, if it was asked for
+    /// The sum of all but the last four bytes, from [`icrc::of_plain_head`] on, if it was asked for
     /// and the frame is long.
-    pub tail: Option<u32>,
+    pub sum: Option<u32>,
 }
 
 /// A claimed slot that holds the receiver up.
@@ -477,10 +477,10 @@ impl Inbound {
                 let word = shared.word(at + LENGTH_AND_TAG).load(Ordering::Relaxed);
                 let (len, tag) = (word as u32 as usize, (word >> 32) as u32);
                 let room = frame.get_mut(..len).filter(|_| (1..=FRAME_MAX).contains(&len));
-                let tail = room.map(|frame| copy_out(shared, at + FRAME, frame, sums));
+                let copied = room.map(|frame| copy_out(shared, at + FRAME, frame, sums));
                 self.free_head();
-                if let Some(tail) = tail {
-                    return Some(Received { len, tag, tail });
+                if let Some(sum) = copied {
+                    return Some(Received { len, tag, sum });
                 }
             } else if seen == State::free(self.head) {
                 self.found_nothing();
@@ -577,18 +577,18 @@ impl Inbound {
     }
 }
 
-/// Copies a frame out; the sum of its tail, if that is to be made and the frame is long.
+/// Copies a frame out; its sum, if that is to be made and the frame is long.
 #[inline]
 fn copy_out(shared: &Shared, at: usize, frame: &mut [u8], sums: bool) -> Option<u32> {
     if !sums || frame.len() < SUMMED_FROM {
         shared.read(at, frame);
         return None;
     }
-    let (head, rest) = frame.split_at_mut(icrc::TAIL);
-    let (tail, end) = rest.split_at_mut(rest.len() - size_of::<u32>());
+    let (head, rest) = frame.split_first_chunk_mut()?;
+    let (rest, end) = rest.split_at_mut(rest.len() - size_of::<u32>());
     shared.read(at, head);
-    shared.read(at + icrc::TAIL + tail.len(), end);
-    shared.read_and_sum(at + icrc::TAIL, tail)
+    shared.read(at + icrc::PLAIN_HEAD + rest.len(), end);
+    shared.read_and_sum(at + icrc::PLAIN_HEAD, rest, icrc::of_plain_head(head))
 }
 
 #[cfg(test)]
@@ -678,9 +678,11 @@ mod tests {
             assert!(send(&mut sender, &frame, round));
             assert_eq!(inbound.pending(), 1);
             let received = inbound.receive(&mut buffer, true, &mut world).unwrap();
-            let tail = (len >= SUMMED_FROM)
-                .then(|| icrc::append(0, &buffer[icrc::TAIL..len - size_of::<u32>()]));
-            assert_eq!(received, Received { len, tag: round, tail });
+            let summed = |(head, rest): (&[u8; icrc::PLAIN_HEAD], &[u8])| {
+                icrc::append(icrc::of_plain_head(head), &rest[..rest.len() - size_of::<u32>()])
+            };
+            let parts = buffer[..len].split_first_chunk().filter(|_| len >= SUMMED_FROM);
+            assert_eq!(received, Received { len, tag: round, sum: parts.map(summed) });
             assert_eq!(buffer[..len], frame);
             assert_eq!(inbound.pending(), 0);
             assert_eq!(inbound.receive(&mut buffer, true, &mut world), None);
@@ -883,7 +885,7 @@ mod tests {
         let position = sender.claim().unwrap();
         assert!(sender.commit(position, 10, 6));
         let received = inbound.receive(&mut small, true, &mut world);
-        assert_eq!(received, Some(Received { len: 10, tag: 6, tail: None }));
+        assert_eq!(received, Some(Received { len: 10, tag: 6, sum: None }));
     }
 
     #[test]

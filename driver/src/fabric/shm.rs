@@ -92,12 +92,13 @@ impl Shared {
         let _ = unsafe { copy_from(self.mapping.start().as_ptr().add(offset), bytes) };
     }
 
-    /// As [`Shared::read`], and returns the CRC-32 of what was read; none if the page is gone.
+    /// As [`Shared::read`], and returns the CRC-32 of what was read behind bytes whose CRC-32 is
+    /// `crc`; none if the page is gone.
     #[inline]
-    pub fn read_and_sum(&self, offset: usize, bytes: &mut [u8]) -> Option<u32> {
+    pub fn read_and_sum(&self, offset: usize, bytes: &mut [u8], crc: u32) -> Option<u32> {
         self.check(offset, bytes.len());
         // SAFETY: as in `write`.
-        unsafe { copy_from_and_sum(self.mapping.start().as_ptr().add(offset), bytes, 0) }.ok()
+        unsafe { copy_from_and_sum(self.mapping.start().as_ptr().add(offset), bytes, crc) }.ok()
     }
 
     /// Has the CPU fetch the cache line at `offset`, to be written to. A hint.

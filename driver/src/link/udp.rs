@@ -445,6 +445,10 @@ fn judge(frame: &[u8], own: SocketAddr, mtu: usize) -> Result<Payload, Reason> {
     let header = &frame[ETHERNET..];
     let (from, to, traffic_class) = match udp_at {
         V4_UDP => {
+            // The kernel would write a right one.
+            if !is_checksum_right(header) {
+                return Err(|lost| &lost.not_roce);
+            }
             let ip = Ipv4::parse(header);
             (IpAddr::V4(ip.src), IpAddr::V4(ip.dst), ip.tos)
         }
@@ -461,6 +465,13 @@ fn judge(frame: &[u8], own: SocketAddr, mtu: usize) -> Result<Payload, Reason> {
     }
     let to = Recipient { address: SocketAddr::new(to, ROCE_PORT), traffic_class, segment: 0 };
     Ok(Payload { udp_at, end: frame.len(), to, ..Payload::NONE }.alone())
+}
+
+/// Whether the ones' complement sum of an IPv4 header without options is all ones.
+fn is_checksum_right(header: &[u8]) -> bool {
+    let halves = header[..Ipv4::LEN].chunks_exact(2);
+    let sum: u32 = halves.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// Makes the ICRC that of the datagram as it will be: sent from this port, so many before it.
@@ -541,8 +552,10 @@ mod tests {
         let whole = frame(own, 0xc123, 77);
         let mut damaged = whole.clone();
         damaged[50] ^= 1;
+        let mut unsummed = whole.clone();
+        unsummed[22] ^= 1;
         let foreign = frame([Ipv4Addr::new(192, 0, 2, 9), own[1]], 0xc123, 0);
-        for bytes in [&whole[..], &damaged, &foreign, b"not a frame at all"] {
+        for bytes in [&whole[..], &damaged, &unsummed, &foreign, b"not a frame at all"] {
             from.sender.room()[..bytes.len()].copy_from_slice(bytes);
             from.sender.push(bytes.len());
         }
@@ -556,7 +569,7 @@ mod tests {
         assert_eq!(first.headers.udp.source_port, ROCE_PORT);
         assert!(!second.icrc_ok(&frames[1]));
         let lost = &counters.lost;
-        assert_eq!((value(&lost.foreign_source), value(&lost.not_roce)), (1, 1));
+        assert_eq!((value(&lost.foreign_source), value(&lost.not_roce)), (1, 2));
         assert_eq!((value(&counters.link_sent), value(&counters.ident_unknown)), (2, 1));
     }
 

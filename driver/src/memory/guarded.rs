@@ -366,6 +366,7 @@ pub unsafe fn copy_and_sum(
     crc: u32,
 ) -> Result<u32, MemoryFault> {
     let can_fold = std::arch::is_x86_feature_detected!("vpclmulqdq")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
         && std::arch::is_x86_feature_detected!("avx2");
     let blocks = if can_fold { len - len % BLOCK } else { 0 };
     let mut sum = crc;
