@@ -410,7 +410,7 @@ impl Inward {
     fn run(&mut self) -> io::Result<()> {
         while !self.shared.stopped.load(Ordering::SeqCst) {
             if self.member.has_news() {
-                self.member.hear();
+                self.member.look_around();
             }
             match self.receiver.fetch() {
                 // It may come up again.

@@ -38,10 +38,10 @@ pub const FILE_LEN: usize = SLOTS_AT + SLOTS as usize * STRIDE;
 const STRIDE: usize = 67 * 64;
 const LENGTH_AND_TAG: usize = 8;
 const FRAME: usize = 16;
+const _: () = assert!(FRAME + FRAME_MAX <= STRIDE && SLOTS.is_power_of_two());
 
 /// Bytes of a frame that is better summed while it is copied than afterwards.
 const SUMMED_FROM: usize = 512;
-const _: () = assert!(FRAME + FRAME_MAX <= STRIDE && SLOTS.is_power_of_two());
 
 // Offsets in the header. What senders write each time stands on lines of its own.
 const MAGIC_AT: usize = 0;

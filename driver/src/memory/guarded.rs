@@ -13,9 +13,9 @@
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::{ptr, slice};
 
 use ferroce_stack::icrc;
 use ferroce_stack::memory::{AtomicOp, MemoryFault};
@@ -350,8 +350,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Memor
     })
 }
 
-/// Copies as [`copy`], and returns the CRC-32 of what was copied, behind bytes whose CRC-32 is
-/// `crc`.
+/// Copies as many of `len` bytes as can be summed on the way; how many, and their CRC-32 behind
+/// bytes whose CRC-32 is `crc`.
 ///
 /// # Errors
 /// As [`copy`]; it is not known how much is copied.
@@ -359,38 +359,28 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Memor
 /// # Safety
 /// As [`copy`].
 #[inline]
-pub unsafe fn copy_and_sum(
+pub unsafe fn copy_summing(
     to: *mut u8,
     from: *const u8,
     len: usize,
     crc: u32,
-) -> Result<u32, MemoryFault> {
+) -> Result<(usize, u32), MemoryFault> {
     let can_fold = std::arch::is_x86_feature_detected!("vpclmulqdq")
         && std::arch::is_x86_feature_detected!("pclmulqdq")
         && std::arch::is_x86_feature_detected!("avx2");
-    let blocks = if can_fold { len - len % BLOCK } else { 0 };
-    let mut sum = crc;
-    if blocks > 0 {
-        install();
-        let mut rest = [0; 16];
-        // SAFETY: the caller's promise, and the CPU has the instructions; a fault on the way
-        // returns 1, as the handler is installed.
-        outcome(unsafe {
-            ferroce_guarded_copy_fold(to, from, blocks, FOLDS.as_ptr(), !crc, &mut rest)
-        })?;
-        // Without the ones that a CRC begins with: they are in `rest` already.
-        sum = icrc::append(u32::MAX, &rest);
+    if !can_fold || len < BLOCK {
+        return Ok((0, crc));
     }
-    if blocks < len {
-        let to = to.wrapping_add(blocks);
-        // SAFETY: what is left of the caller's ranges; once copied, what is there is bytes.
-        let copied = unsafe {
-            copy(to, from.wrapping_add(blocks), len - blocks)?;
-            slice::from_raw_parts(to, len - blocks)
-        };
-        sum = icrc::append(sum, copied);
-    }
-    Ok(sum)
+    install();
+    let blocks = len - len % BLOCK;
+    let mut rest = [0; 16];
+    // SAFETY: the caller's promise, and the CPU has the instructions; a fault on the way returns 1,
+    // as the handler is installed.
+    outcome(unsafe {
+        ferroce_guarded_copy_fold(to, from, blocks, FOLDS.as_ptr(), !crc, &mut rest)
+    })?;
+    // Without the ones that a CRC begins with: they are in `rest` already.
+    Ok((blocks, icrc::append(u32::MAX, &rest)))
 }
 
 /// Copies an integer of 1, 2, 4 or 8 bytes with one store, after all earlier writes.
@@ -622,10 +612,12 @@ mod tests {
     fn read(addr: *const u8, len: usize) -> Result<Vec<u8>, MemoryFault> {
         let mut out = vec![0; len];
         // SAFETY: only addresses of `Pages`.
-        let [plain, summed] =
-            unsafe { [copy_from(addr, &mut out), copy_from_and_sum(addr, &mut out, 0).map(drop)] };
-        assert_eq!(plain, summed, "{len} bytes");
-        plain.map(|()| out)
+        let plain = unsafe { copy_from(addr, &mut out) }.map(|()| out);
+        let mut out = vec![0; len];
+        // SAFETY: as above.
+        let summed = unsafe { copy_from_and_sum(addr, &mut out, 0) }.map(|_| out);
+        assert!(plain == summed, "{len} bytes");
+        plain
     }
 
     fn write(addr: *mut u8, data: &[u8]) -> Result<(), MemoryFault> {

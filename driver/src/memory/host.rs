@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 
+use ferroce_stack::icrc;
 use ferroce_stack::memory::{AtomicOp, Memory, MemoryFault, Span};
 
 use super::access;
@@ -112,7 +113,14 @@ pub unsafe fn copy_from_and_sum(
 ) -> Result<u32, MemoryFault> {
     addr.addr().checked_add(out.len()).ok_or(MemoryFault)?;
     // SAFETY: the caller's promise; `out` is borrowed mutably, so nothing overlaps it.
-    unsafe { access::copy_and_sum(out.as_mut_ptr(), addr, out.len(), crc) }
+    let (done, sum) = unsafe { access::copy_summing(out.as_mut_ptr(), addr, out.len(), crc) }?;
+    let rest = &mut out[done..];
+    if rest.is_empty() {
+        return Ok(sum);
+    }
+    // SAFETY: the caller's promise, of what is left of the range.
+    unsafe { copy_from(addr.wrapping_add(done), rest) }?;
+    Ok(icrc::append(sum, rest))
 }
 
 /// Stores `data` at `addr`, in increasing address order, what falls into the last aligned 8-byte
@@ -210,7 +218,7 @@ mod tests {
                 back.fill(0);
                 copy_from_and_sum(addr, &mut back[1..=len], 0x1234_5678).unwrap()
             };
-            assert_eq!(sum, ferroce_stack::icrc::append(0x1234_5678, &data), "{len} at {offset}");
+            assert_eq!(sum, icrc::append(0x1234_5678, &data), "{len} at {offset}");
             assert!(back[1..=len] == data[..] && back[0] == 0 && back[len + 1] == 0);
             assert!(host[offset..offset + len] == data[..], "{len} at {offset}");
             assert!(host[..offset].iter().chain(&host[offset + len..]).all(|&byte| byte == 0));
